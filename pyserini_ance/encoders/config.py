@@ -115,10 +115,10 @@ class EncoderConfig(Settings):
         model = values.get("model") if isinstance(values, dict) else None
         if not isinstance(model, str):
             return values
-        starts = {side: values[side] for side in SIDES if isinstance(values.get(side), dict)}
+        starts = {side: dict(values.get(side) or {}) for side in SIDES}  # TowerStart is a list of pairs, too
         if any(value is not None for start in starts.values() for value in start.values()):
             values = {"tied": False, **values}
-        models = {side: starts.get(side, {}).get("model") or model for side in SIDES}
+        models = {side: str(start.get("model") or model) for side, start in starts.items()}
         try:
             sources = {side: resolve_model(models[side]) for side in SIDES}
         except FileNotFoundError:  # said when the weights are loaded
@@ -134,7 +134,7 @@ class EncoderConfig(Settings):
             side_file = read_json_object(Path(sources["query"]) / SIDE_FILE) or {}
             saved = {key: side_file[key] for key in (side_file.keys() & cls.model_fields.keys()) - own}
         else:
-            saved = {"tokenization": _two_tokenizations(sources, _keys(values))}
+            saved = _of_two(sources, _keys(values))
         tokenization = values.get("tokenization")
         given = tokenization.get("document") if isinstance(tokenization, dict) else None
         if isinstance(given, dict) and "passages" in given:
@@ -146,7 +146,7 @@ class EncoderConfig(Settings):
     def check_tied(self) -> "EncoderConfig":
         for side in SIDES:
             if self.tied and getattr(self, side) != TowerStart():
-                raise ValueError(f"{side} is set, but the towers share their weights; remove `tied: true`")
+                raise ValueError(f"{side} is set, but the towers share their weights; set `tied: false`")
         return self
 
     def start(self, side: Side) -> TowerStart:
@@ -191,11 +191,10 @@ def completed(values: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any
     return made
 
 
-def _two_tokenizations(sources: Mapping[Side, str], given: Collection[str]) -> dict[str, Any]:
-    """How two models read texts, each those of its side, of which one at least is a saved encoder.
+def _of_two(sources: Mapping[Side, str], given: Collection[str]) -> dict[str, Any]:
+    """How two models read texts, each those of its side, and cut vectors; one at least is a saved encoder.
 
-    given: keys that the recipe sets. Raises ValueError for what both sides share and one of them does not
-    have.
+    given: keys that the recipe sets. Raises ValueError for what both sides share and only one of them has.
     """
     found = {
         side: read_side_file(source) if is_saved(source) else text_settings(source, source, given)
@@ -204,12 +203,17 @@ def _two_tokenizations(sources: Mapping[Side, str], given: Collection[str]) -> d
     named = {side: dict(settings.get("tokenization", {})) for side, settings in found.items()}
     own = {side: one.pop(side) for side, one in named.items() if side in one}
     shared = [{key: value for key, value in one.items() if key not in SIDES} for one in named.values()]
-    for key in ("lowercase", "prefix_space", "max_characters"):
-        values = [one.get(key) or None for one in shared]
-        if values[0] != values[1] and f"tokenization.{key}" not in given:
-            names = " and ".join(sources.values())
-            raise ValueError(f"{names} differ in {key}; set encoder.tokenization.{key} for both")
-    return {**shared[0], **own}
+    cuts = [settings.get("truncate_dim") for settings in found.values()]
+    of_both = {
+        f"tokenization.{key}": [one.get(key) or None for one in shared]
+        for key in ("lowercase", "max_characters")
+    }
+    for key, values in {**of_both, "truncate_dim": cuts}.items():
+        if values[0] != values[1] and key not in given:
+            raise ValueError(f"{' and '.join(sources.values())} differ in {key}; set encoder.{key} for both")
+    # Only a byte-level tokenizer has a prefix space.
+    prefix = next((one["prefix_space"] for one in shared if one.get("prefix_space") is not None), None)
+    return {"tokenization": {**shared[0], "prefix_space": prefix, **own}, "truncate_dim": cuts[0]}
 
 
 def _keys(values: dict[str, Any], before: str = "") -> set[str]:

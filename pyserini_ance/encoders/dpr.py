@@ -53,7 +53,7 @@ def read_dpr(source: str, side: Side, base: str | None = None) -> Any:
         written = PreTrainedConfig.get_config_dict(source)[0]
         saved_side = DPR_FOLDER.get((written.get("architectures") or [""])[0], side)
         if saved_side != side:
-            cure = "set encoder.tied=false, model to the question encoder, document.model to the other"
+            cure = "set encoder.model to the question encoder, encoder.document.model to the other"
             raise ValueError(f"{source} is a DPR encoder of the {saved_side} side; {cure}")
         config = BertConfig.from_dict({**written, "model_type": "bert", "architectures": None})
         weights = {"key_mapping": dict(DPR.names)}

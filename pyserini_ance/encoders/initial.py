@@ -88,7 +88,8 @@ def _source(config: EncoderConfig, side: Side) -> str:
                 f"{model} holds adapters alone; set encoder.model to RUN/model, in which they are merged, or "
                 "start from it with a stage's init_from"
             )
-        check_settings(config, Path(model), START_SETTINGS)
+        read = [one for one in SIDES if config.model_of(one) == config.model_of(side)]
+        check_settings(config, Path(model), START_SETTINGS, read)
         tower = str(tower_folder(model, side))
     else:
         is_pair = (pair := Path(model) / released.TEVATRON_FOLDER[side]).is_dir()

@@ -201,6 +201,13 @@ def continue_encoder(config: EncoderConfig, folder: str | Path, changes: Collect
     encoder = _load(config.model_copy(update=own), Path(folder), "cpu", new)
     if not config.tied:
         encoder.untie()
+    for side in SIDES:
+        chosen, model = getattr(config, side).layers, encoder.towers.tower(side).transformer
+        if chosen is not None and (model is None or model.config.num_hidden_layers != len(chosen)):
+            raise ValueError(
+                f"encoder.{side}.layers is {list(chosen)}, but {folder} has other layers; start from it by "
+                "encoder.model, without init_from"
+            )
     return encoder
 
 
@@ -280,9 +287,11 @@ def _write_side_file(encoder: Encoder, folder: Path, about: dict[str, Any]) -> N
     write_json(folder / SIDE_FILE, {**made, **about})
 
 
-def check_settings(config: EncoderConfig, source: Path, changes: Collection[str]) -> EncoderConfig:
-    """The settings of a saved encoder. Raises ValueError if those of `config` are others: that would be a
-    silent mistake.
+def check_settings(
+    config: EncoderConfig, source: Path, changes: Collection[str], sides: Sequence[Side] = SIDES
+) -> EncoderConfig:
+    """The settings of a saved encoder for texts of `sides`. Raises ValueError if those of `config` are
+    others: that would be a silent mistake.
 
     Settings of modules, and `truncate_dim`, that are null are those of the encoder. Lengths may differ: ANCE
     warms up at 128 tokens and trains at 512 (microsoft/ANCE, commands/).
@@ -297,7 +306,7 @@ def check_settings(config: EncoderConfig, source: Path, changes: Collection[str]
             continue
         expected: Any = getattr(saved, key, None)
         if key == "tokenization":
-            given, expected = given.without_lengths(), expected.without_lengths()
+            given, expected = given.without_lengths(sides), expected.without_lengths(sides)
         if given != expected:
             allow = f", or, if this is intended, set `allow_changes: [{key}]` under the stage's `init_from:`"
             raise ValueError(

@@ -120,7 +120,11 @@ def text_settings(
     if lowercase == {True}:
         tokenization["lowercase"] = True
     tied = models["query"] != models["document"] or modules["query"][0] == modules["document"][0]
-    cut = {key: size for key, size in _Files(source, download).read(MODEL).items() if key == "truncate_dim"}
+    cuts = {_Files(model, download).read(MODEL).get("truncate_dim") for model in models.values()}
+    if len(cuts) > 1 and "truncate_dim" not in given:
+        names = " and ".join(models.values())
+        raise ValueError(f"{names} differ in truncate_dim; set encoder.truncate_dim for both")
+    cut = {"truncate_dim": size} if (size := cuts.pop()) else {}
     return {**cut, "tokenization": tokenization, **({} if tied else {"tied": False})}
 
 

@@ -100,10 +100,11 @@ class Tokenization(Settings):
         matches = {side: PROMPT.fullmatch(self.side(side).template) for side in SIDES}
         return {side: match[1] for side, match in matches.items() if match}
 
-    def without_lengths(self) -> dict[str, Any]:
-        """All settings but lengths and passages, which may change between stages."""
+    def without_lengths(self, sides: Sequence[Side] = SIDES) -> dict[str, Any]:
+        """All settings of `sides` but lengths and passages, which may change between stages."""
         document_keys = {"length_tokens", "passages", "special_tokens", "pad_passages"}
         excluded: dict[str, Any] = {"query": {"length_tokens"}, "document": document_keys}
+        excluded |= {side: True for side in SIDES if side not in sides}
         return self.model_dump(exclude={"max_characters": True, **excluded})
 
     def text(self, side: Side, record: Mapping[str, str]) -> str:
@@ -152,20 +153,22 @@ class TextTokenizer:
     ):
         self.settings = settings
         self.tokenizers = {"query": tokenizer, "document": documents or tokenizer}
-        for one in self.tokenizers.values():
-            self._set_prefix_space(one)
+        if settings.prefix_space is not None:
+            self._set_prefix_space(settings.prefix_space)
         self.specials = {side: _specials(one) for side, one in self.tokenizers.items()}
 
-    def _set_prefix_space(self, tokenizer: "PreTrainedTokenizerBase") -> None:
-        if (value := self.settings.prefix_space) is not None:
-            from tokenizers.pre_tokenizers import ByteLevel
+    def _set_prefix_space(self, value: bool) -> None:
+        """Set it in byte-level tokenizers, others have none. Raises ValueError if neither side's is one."""
+        from tokenizers.pre_tokenizers import ByteLevel
 
-            splitter = tokenizer.backend_tokenizer.pre_tokenizer
-            if not isinstance(splitter, ByteLevel):
-                cure = "set it to null for this one"
-                raise ValueError(
-                    f"tokenization.prefix_space is for byte-level tokenizers (RoBERTa, GPT-2); {cure}"
-                )
+        splitters = [(one, one.backend_tokenizer.pre_tokenizer) for one in self.tokenizers.values()]
+        found = [(one, splitter) for one, splitter in splitters if isinstance(splitter, ByteLevel)]
+        if not found:
+            cure = "set it to null for this one"
+            raise ValueError(
+                f"tokenization.prefix_space is for byte-level tokenizers (RoBERTa, GPT-2); {cure}"
+            )
+        for tokenizer, splitter in found:
             splitter.add_prefix_space = tokenizer.add_prefix_space = value
             tokenizer.backend_tokenizer.pre_tokenizer = splitter
 

@@ -35,6 +35,7 @@ def check_consistency(recipe: "Recipe") -> None:
         _check_optimizer_moments,
         _check_same_side,
         _check_trained_queries,
+        _check_made_queries,
         _check_bm25,
         _check_trained_teachers,
         _check_previous_tables,
@@ -129,6 +130,18 @@ def _check_trained_queries(recipe: "Recipe") -> Iterator[Problem]:
         if recipe.knows_last_positive_alone and stage.positives != "last":
             text = f"{stage.positives}, but with `last` in another stage training knows no other positives"
             yield ("stages", name, "positives"), f"{text}; set stage_defaults.positives=last"
+
+
+def _check_made_queries(recipe: "Recipe") -> Iterator[Problem]:
+    """Queries that are made of documents train, and measure nothing."""
+    if (made := recipe.data.train_queries) is None:
+        return
+    evaluated = [stage.evaluate.split for stage in recipe.stages.values() if stage.evaluate]
+    if made.split not in recipe.train_split or made.split in {*recipe.final_evaluation.split}.union(
+        *evaluated
+    ):
+        text = f"{made.split!r}: made queries train; name it in train_split, and measure on other splits"
+        yield ("data", "train_queries", "split"), text
 
 
 def _check_bm25(recipe: "Recipe") -> Iterator[Problem]:

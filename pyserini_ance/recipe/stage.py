@@ -94,7 +94,8 @@ class Stage(Settings):
     keep_optimizer: bool = False
     """Whether the optimizer goes on with the moments of the previous stage."""
     train_split: Splits | None = None
-    """Those of the recipe's `train_split` whose queries the steps draw; null: all."""
+    """Those of the recipe's `train_split` whose queries the steps draw; null: all. Negatives are mined for
+    all of them."""
     batch_queries: PositiveInt
     """Queries in a step, over all processes."""
     repeats_per_query: PositiveInt = 1
@@ -238,11 +239,14 @@ class Stage(Settings):
                     f"terms.{name}: its anchors are of side {term.anchor}, those of "
                     f"terms.{term.negatives_from} are not"
                 )
-            is_own = term.teacher and getattr(term.teacher, "encoder", "") is None
-            if is_own and self.trainable != "query_tower":
+            filters = [each for leaf in term.components for each in getattr(leaf, "filters", ())]
+            asked = [getattr(each, "teacher", None) for each in (term, *filters)]
+            asked += [one for each in asked for one in getattr(each, "teachers", ())]
+            has_own = any(getattr(each, "encoder", "") is None for each in asked)
+            if has_own and self.trainable != "query_tower":
                 raise ValueError(
-                    f"terms.{name}.teacher names no encoder: that is the document tower, which changes here; "
-                    "set its `encoder`, or trainable: query_tower"
+                    f"a teacher of terms.{name} names no encoder: that is the document tower, which "
+                    "changes here; set its `encoder`, or trainable: query_tower"
                 )
             if term.distilled_side == "document" and self.trainable == "query_tower":
                 raise ValueError(

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pyserini_ance.negatives.mined import MOST, SearchedSource
+from pyserini_ance.negatives.mined import SearchedSource
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.random_streams import random_stream
 from pyserini_ance.recipe.models import Recipe
@@ -34,7 +34,13 @@ def correct_older(
     if (encode := stage.effective_refresh.encode) is None:
         return {}
     step = world.on_main(lambda: base_before(run, request.stage, request.step))
-    if step is None:
+    searched = [
+        source
+        for term in stage.terms.values()
+        for source in (term.components if term.anchor == "query" else ())
+        if isinstance(source, SearchedSource)
+    ]
+    if step is None or not searched:
         return {}
     folder = run.checkpoint(request.stage, step)
     lease(folder)
@@ -43,8 +49,7 @@ def correct_older(
     lease(base.vectors_folder)
     old = base.document_vectors
     del base  # and its encoder
-    searched = [source for source in stage.components if isinstance(source, SearchedSource)]
-    top_k = max((source.top_k_of(snapshot.anchor_set("query")) for source in searched), default=MOST)
+    top_k = max(source.top_k_of(snapshot.anchor_set("query")) for source in searched)
     key = recipe.seed, list(recipe.stages).index(request.stage), request.step
     measured = correct_vectors(snapshot, old, encode, top_k, key)
     if not measured["corrected"]:
@@ -77,7 +82,7 @@ def correct_vectors(
         found = Correction.fit(fitted[held:], new[held:], normalizes)(fitted[:held])
         exact = round(encode.sample * held)  # as in the ranking that is mined
         found[:exact] = new[:exact]
-        k = max(1, round(top_k * held / documents))
+        k = min(max(1, round(top_k * held / documents)), held)
         probe = snapshot.query_vectors[np.sort(queries)]
         recall, correlation = world.on_main(lambda: agreement(probe, new[:held], found, k))
         measured = {"recall": round(recall, 4), "rank_correlation": round(correlation, 4)}

@@ -15,7 +15,7 @@ from pyserini_ance.storage.files import remove, remove_leftovers, write_whole
 from pyserini_ance.storage.publish import is_complete
 from pyserini_ance.storage.role import Role, Status
 
-LAYOUT = 8
+LAYOUT = 9
 RUNS = Path("runs")
 RECIPE = "recipe.yaml"
 TRAINING_RANKS_CUTOFF = 100  # of the ranks in training-queries.positive_ranks.npy

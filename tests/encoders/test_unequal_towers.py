@@ -14,8 +14,8 @@ from transformers import AutoTokenizer
 
 from pyserini_ance.data.collection import SIDES
 from pyserini_ance.encoders.config import tower_folder
-from pyserini_ance.encoders.initial import initial_tokenizer
-from pyserini_ance.encoders.load_save import load_encoder, load_tower
+from pyserini_ance.encoders.initial import initial_encoder, initial_tokenizer
+from pyserini_ance.encoders.load_save import continue_encoder, load_encoder, load_tower
 from pyserini_ance.pipeline.model_export import Proof
 
 
@@ -80,6 +80,8 @@ def test_each_side_reads_texts_as_its_own_model_does(config, start, saved, stati
         made = config(documents, tokenization={}, query={"model": str(static), "projection": 32})
         assert made.tokenization.query.template == "{text}"
         assert made.tokenization.document.template == template
+        if documents == ours:
+            assert initial_encoder(made, 0).config.tokenization == made.tokenization
     two = config(ours, tokenization={}, document={"model": str(tmp_path / "prompted")})
     assert two.tokenization.query.template == "ours: {text}"
     assert two.tokenization.document.length_tokens == 40
@@ -89,9 +91,21 @@ def test_sides_that_read_texts_in_ways_they_must_share_are_refused(config, start
     lowered = saved(start(tiny_bert, tokenization={**LENGTHS, "lowercase": True}))
     other = saved(start(tiny_bert))
     with pytest.raises(
-        ValueError, match=r"differ in lowercase; set encoder\.tokenization\.lowercase for both"
+        ValueError, match=r"differ in tokenization\.lowercase; set encoder\.tokenization\.lowercase for both"
     ):
         config(lowered, tokenization={}, document={"model": str(other)})
+
+
+def test_a_checkpoint_keeps_its_layers(config, start, saved, tiny_bert):
+    folder = saved(start(tiny_bert))
+    with pytest.raises(ValueError, match=r"encoder\.query\.layers is \[0\], but .* has other layers; start"):
+        continue_encoder(config(tiny_bert, query={"layers": [0]}), folder)
+
+
+def test_only_a_byte_level_tokenizer_has_a_prefix_space(start, saved, tiny_roberta, tiny_bert):
+    documents = saved(start(tiny_roberta, tokenization={**LENGTHS, "prefix_space": False}))
+    encoder = start(documents, tokenization={}, query={"model": str(tiny_bert)})
+    assert encoder.config.tokenization.prefix_space is False
 
 
 def test_layers_that_a_side_lacks_are_refused_by_their_key(start, static, tiny_bert):
@@ -103,6 +117,6 @@ def test_layers_that_a_side_lacks_are_refused_by_their_key(start, static, tiny_b
 
 def test_a_side_of_tied_towers_has_no_start_of_its_own(config, tiny_bert):
     with pytest.raises(
-        ValueError, match="query is set, but the towers share their weights; remove `tied: tr"
+        ValueError, match="query is set, but the towers share their weights; set `tied: false`"
     ):
         config(tiny_bert, tied=True, query={"layers": [0]})

@@ -75,8 +75,12 @@ REFUSED = [  # overrides of the base recipe, fragments of the message
         "stages.only.train_split: 'other' is none of the recipe's train_split (",
     ),
     (
+        "data.train_queries={from: crops, split: dev}",
+        "data.train_queries.split: 'dev': made queries train; name",
+    ),
+    (
         "stages.only.terms.v={loss: {kind: embed_distill}, teacher: {kind: encoder}}",
-        "v.teacher names no encoder: that is the document tower, which changes",
+        "a teacher of terms.v names no encoder: that is the document tower, which",
     ),
     ("encoder.tokenization.query={length_tokens: 5, template: none}", "a template needs at least one field"),
     (refresh("mode: async, adopt: soon"), ".adopt: expected `when_ready` or a number of steps from 1, got"),

@@ -41,7 +41,7 @@ class EncoderTeacher(Teacher):
     ] = None
     """The folder of an encoder that this package saved, or a run directory, whose model is taken; or the
     settings of any other encoder, as in the recipe's `encoder:`. null, with `trainable: query_tower`: the
-    document tower, which reads queries too."""
+    document tower, which reads queries too, as `tokenization.query` says."""
 
     @property
     def files(self) -> tuple[Path, ...]:
