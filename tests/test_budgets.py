@@ -13,13 +13,13 @@ ROOMS = {
     "commands": 1_361,
     "data": 4_760,
     "distributed": 380,
-    "encoders": 3_456,
+    "encoders": 3_480,
     "evaluation": 515,
     "negatives": 2_760,
     "pipeline": 4_018,
     "pyserini_bridge": 1_155,
-    "recipe": 2_217,
-    "refresher": 488,
+    "recipe": 2_234,
+    "refresher": 493,
     "reports": 1_485,
     "runs": 1_057,
     "storage": 834,
@@ -35,7 +35,7 @@ WHOLE = {
     "lines of the reading path": 1_449,
     "modules that trainer/batch.py imports": 11,
     "lines of benchmarks": 5_497,
-    "lines of tests": 31_886,
+    "lines of tests": 31_911,
 }
 
 
