@@ -9,7 +9,7 @@ commit, which says what they buy. `python tests/measure_house.py` prints all fig
 from measure_house import HERE, measured, rooms
 
 ROOMS = {
-    "adapt": 1_492,
+    "adapt": 1_498,
     "commands": 1_361,
     "data": 4_760,
     "distributed": 380,
@@ -35,7 +35,7 @@ WHOLE = {
     "lines of the reading path": 1_449,
     "modules that trainer/batch.py imports": 11,
     "lines of benchmarks": 5_497,
-    "lines of tests": 31_870,
+    "lines of tests": 31_886,
 }
 
 

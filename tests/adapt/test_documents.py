@@ -79,6 +79,22 @@ def test_files_that_are_no_documents_are_counted_and_named(tmp_path, monkeypatch
     assert "image.png: no document: .png" in reading.as_text()
 
 
+@pytest.mark.parametrize(
+    ("encoding", "text"),
+    [
+        ("latin-1", "Größe für Anfänger. This module defines a server, and what it needs. " * 9),
+        ("cp1252", "La demande doit être déposée auprès du chef \u2013 même en été."),
+        ("latin-1", "Instalación rápida de la aplicación en español"),
+        ("cp1250", "Wniosek o urlop należy złożyć najpóźniej tydzień przed nim. Zażółć gęślą jaźń. " * 5),
+        ("cp1251", "Заявление на отпуск подается начальнику отдела за неделю. " * 5),
+        ("cp932", "休暇の申請は一週間前までに上司に提出してください。" * 5),
+    ],
+)
+def test_texts_in_old_encodings(tmp_path, encoding, text):
+    (tmp_path / "a.txt").write_bytes(text.encode(encoding))
+    assert [one.text for one in read(tmp_path, cuts=False)[0]] == [text]
+
+
 def test_a_count_agrees_with_its_noun():
     shown = [documents.counted(count, "queries with texts") for count in (0, 1, 2_000)]
     assert shown == ["0 queries with texts", "1 query with texts", "2,000 queries with texts"]
