@@ -55,7 +55,7 @@ class CorrectedEncoding(Settings):
 
     sample: float = Field(gt=0, lt=1)
     """The share of the documents (MaxP: passages), drawn at random, that a refresh encodes."""
-    min_recall: float = Field(default=0.5, ge=0, le=1)
+    min_recall: float = Field(default=0.3, ge=0, le=1)
     """The least measured recall of the exact top `top_k`; below it a refresh encodes all documents, and later
     ones start from their vectors."""
 
