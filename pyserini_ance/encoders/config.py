@@ -48,7 +48,7 @@ def _check_order(layers: tuple[int, ...]) -> tuple[int, ...]:
     return layers
 
 
-Layers = Annotated[tuple[NonNegativeInt, ...], Field(min_length=1), AfterValidator(_check_order)] | None
+Layers = Annotated[tuple[NonNegativeInt, ...], AfterValidator(_check_order)] | None
 
 
 class TowerStart(Settings):
@@ -85,7 +85,8 @@ class EncoderConfig(Settings):
     """A model with the tokenizer, and for a .cp file the configuration, of a release that lacks them."""
     layers: Layers = None
     """Layers of the initial weights that the encoder consists of, such as `[0, 2, 4]`, counted from 0; null:
-    all. A saved encoder has these layers alone, and is loaded whole."""
+    all; `[]`: none, a vector is the mean of the vectors of a text's tokens (StaticEmbedding). A saved encoder
+    has these layers alone, and is loaded whole."""
     dropout: float | None = Field(default=None, ge=0, lt=1)
     """The probability of all dropouts in training; null: those of the model."""
     pooling: PoolingMode | None = None
@@ -155,7 +156,7 @@ class EncoderConfig(Settings):
         own: TowerStart = getattr(self, side)
         return TowerStart(
             model=own.model or self.model,
-            layers=own.layers or self.layers,
+            layers=self.layers if own.layers is None else own.layers,
             projection=own.projection or self.projection,
         )
 

@@ -25,6 +25,7 @@ from pyserini_ance.encoders.modules import (
     described,
     load_modules,
     names_of,
+    static_layers,
     transformer,
     transformer_around,
 )
@@ -34,7 +35,7 @@ from pyserini_ance.encoders.sentence_transformers_files import (
     text_settings,
     tower_source,
 )
-from pyserini_ance.encoders.tokenization import TextTokenizer, end_with_eos
+from pyserini_ance.encoders.tokenization import TextTokenizer, end_with_eos, surround
 from pyserini_ance.encoders.towers import reduce_layers
 from pyserini_ance.encoders.weights import adapter_base, check_weight_files, config_dict, found_base
 
@@ -70,6 +71,8 @@ def _tokenizer(config: EncoderConfig, source: str, side: Side) -> "PreTrainedTok
     is_new = not is_saved(source) and not modules_of(source, side)
     if is_new and config.pooling == "lasttoken":
         end_with_eos(tokenizer)
+    if config.start(side).layers == ():
+        surround(tokenizer, [], [])
     if tokenizer.pad_token is None:  # sentence-transformers needs one; masks hide it
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
     return tokenizer
@@ -153,10 +156,12 @@ def _layers(
         layers = complete(layers, settings, generator, source)
     first: Any = layers[sides[0]][0]
     chosen, of_side = config.start(sides[0]).layers, getattr(config, sides[0])
-    key = f"encoder.{sides[0]}.layers" if of_side.layers else "encoder.layers"
+    key = "encoder.layers" if of_side.layers is None else f"encoder.{sides[0]}.layers"
     if chosen is not None and not hasattr(first, "model"):
         raise ValueError(f"{key} is {list(chosen)}, but {source} has no layers; remove it")
-    if chosen is not None:
+    if chosen == ():
+        layers = static_layers(layers, tokenizer, f"{key} is [], but {source}")
+    elif chosen is not None:
         first.model = reduce_layers(first.model, chosen, source, key)
     if not is_saved(source):
         check_similarity(source, all("Normalize" in names_of(own) for own in layers.values()))

@@ -171,6 +171,21 @@ def complete(layers: Layers, given: Mapping[str, Any], generator: torch.Generato
     return made
 
 
+def static_layers(layers: Layers, tokenizer: "PreTrainedTokenizerBase", what: str) -> Layers:
+    """The modules of a tower without its Transformer: the mean of its tokens' vectors, and what follows.
+
+    Raises ValueError, which begins with `what`, if a Transformer and a Pooling are not the first modules.
+    """
+    from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+
+    if any(not KNOWN.fullmatch(names_of(own)) for own in layers.values()):
+        raise ValueError(f"{what} is no Transformer with a Pooling; take a StaticEmbedding by encoder.model")
+    first: Any = next(iter(layers.values()))[0]
+    weights = first.model.get_input_embeddings().weight.detach().clone()
+    static = StaticEmbedding(tokenizer.backend_tokenizer, embedding_weights=weights)
+    return {side: [static, *own[2:]] for side, own in layers.items()}
+
+
 def names_of(layers: Sequence[nn.Module]) -> str:
     return " ".join(type(layer).__name__ for layer in layers)
 
