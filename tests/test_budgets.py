@@ -13,7 +13,7 @@ ROOMS = {
     "commands": 1_361,
     "data": 4_760,
     "distributed": 380,
-    "encoders": 3_480,
+    "encoders": 3_501,
     "evaluation": 515,
     "negatives": 2_760,
     "pipeline": 4_018,
@@ -31,11 +31,11 @@ WHOLE = {
     "files": 221,
     "classes": 241,
     "short private functions used once": 11,
-    "lines of imports": 2_704,
+    "lines of imports": 2_706,
     "lines of the reading path": 1_449,
     "modules that trainer/batch.py imports": 11,
     "lines of benchmarks": 5_497,
-    "lines of tests": 31_911,
+    "lines of tests": 31_922,
 }
 
 
