@@ -20,6 +20,7 @@ ONCE = ["dev sample", "index training vectors", "teacher training lists", *STUDY
 NUMBERS = {
     **{purpose: [()] for purpose in ONCE},
     "queries": [*itertools.product(STAGES, STEPS)],
+    "corrected vectors": [*itertools.product(STAGES, STEPS)],
     "queries since an adoption": [*itertools.product(STAGES, STEPS[:9], STEPS)],
     "order of candidates": [*itertools.product(STAGES, TERMS, SOURCES, STEPS)],
     "positives": [*itertools.product(STAGES, STEPS, [0])],

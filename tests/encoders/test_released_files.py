@@ -94,7 +94,7 @@ def test_dpr_folders(dpr_folders, expected, start, saved, records, caplog):
     assert_same_vectors(load_encoder(folder), expected, records)
     assert BertModel.from_pretrained(folder / "documents").config.model_type == "bert"
     assert caplog.messages == []
-    with pytest.raises(ValueError, match="is a DPR encoder of the document side; set encoder.tied=false"):
+    with pytest.raises(ValueError, match="is a DPR encoder of the document side; set encoder.model to"):
         start(context)
 
 
