@@ -89,11 +89,11 @@ class Tokenization(Settings):
 
     def limited(self, tokens: int) -> Self:
         """The same settings with lengths of at most so many tokens."""
-        sides = {side: self.side(side) for side in SIDES}
-        lengths = {side: {"length_tokens": min(one.length_tokens, tokens)} for side, one in sides.items()}
-        return self.model_copy(
-            update={side: one.model_copy(update=lengths[side]) for side, one in sides.items()}
-        )
+        made: dict[str, SideTokenization] = {}
+        for side in SIDES:
+            own = self.side(side)
+            made[side] = own.model_copy(update={"length_tokens": min(own.length_tokens, tokens)})
+        return self.model_copy(update=made)
 
     def prompts(self) -> dict[str, str]:
         """What comes before a text on each side, for sentence-transformers; none for other templates."""
