@@ -61,8 +61,8 @@ def initial_encoder(config: EncoderConfig, seed: int, device: str = "cpu") -> En
 
 def initial_tokenizer(config: EncoderConfig) -> TextTokenizer:
     """The tokenizer of `initial_encoder`, without a look at the weights."""
-    queries, documents = (_tokenizer(config, _source(config, side), side) for side in SIDES)
-    return TextTokenizer(queries, config.tokenization, documents)
+    tokenizers = [_tokenizer(config, _source(config, s), s) for s in (SIDES[:1] if config.tied else SIDES)]
+    return TextTokenizer(tokenizers[0], config.tokenization, tokenizers[-1])
 
 
 def _tokenizer(config: EncoderConfig, source: str, side: Side) -> "PreTrainedTokenizerBase":
