@@ -132,7 +132,7 @@ PrecisionOption = Annotated[
     option("TYPE", "fp32, bf16, fp16, or auto: bf16 where the device is fast at it"),
 ]
 TokensPerBatch = Annotated[
-    int | None, count("N", "padded tokens of a batch (default: 1,024 on a CPU, 8,192 on a GPU)")
+    int | None, count("N", "padded tokens of a batch (default: 1,024 on a CPU, 32,768 on a GPU)")
 ]
 EncoderSettings = Annotated[
     list[str] | None,

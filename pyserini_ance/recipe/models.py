@@ -44,7 +44,7 @@ class Encoding(Settings):
     """The precision of encoding, of the vectors, and of a cross-encoder that is a teacher; `auto` is bf16
     where the device is fast at it, else fp16 on GPUs with tensor cores (Volta, Turing), else fp32."""
     tokens_per_batch: PositiveInt | None = None
-    """Tokens that pass through a tower at once, in training too; null: 1,024 on a CPU, 8,192 on a GPU.
+    """Tokens that pass through a tower at once, in training too; null: 1,024 on a CPU, 32,768 on a GPU.
 
     Without in-batch negatives, also the tokens whose activations a training process keeps for the gradient: a
     step with more accumulates gradients over chunks of its queries (null: 32,768). With them it keeps those

@@ -17,7 +17,13 @@ from torch import Tensor
 
 from pyserini_ance.vectors import topk
 from pyserini_ance.vectors.faiss_library import pair_scores
-from pyserini_ance.vectors.topk import DOCUMENTS_PER_GROUP, ScoresAndRows, TopK
+from pyserini_ance.vectors.topk import (
+    DOCUMENTS_PER_GROUP,
+    DOCUMENTS_PER_LARGE_GROUP,
+    HighestScores,
+    ScoresAndRows,
+    TopK,
+)
 
 BF16_ROUNDING = 2.0**-8  # largest error of a number in bf16, relative to it
 # Errors of sums of D products, as multiples of D and of the product of two lengths. fp32 sums have 2^-24;
@@ -33,7 +39,8 @@ SAMPLED_FOR_MEAN = 4096
 BEST_IN_SAMPLE = 12  # of the k best of all documents, on average, if the sample is not too large then
 LEAST_STRIDE = 8  # documents for each of the sample
 MOST_SAMPLED = 1 << 17
-ROWS_AT_ONCE = 1 << 12  # that are centred and rounded
+ROWS_AT_ONCE = 1 << 12  # that a CPU centres and rounds
+ROUNDED_AT_ONCE = 1 << 16  # by a GPU
 MOST_GROUPS = 0.3  # of the sample above a threshold
 MOST_CANDIDATES = 5  # times as many as expected
 MAX_PENDING, MAX_PENDING_OF_ALL = 128, 1 << 16  # candidates per query of a block, and of all blocks
@@ -47,12 +54,14 @@ class DeviceScan:
     The candidates are so many of the best by bf16.
     """
 
+    blocks_at_once = 8  # of documents: the more are scored together, the fewer of them are sorted
+
     def __init__(self, documents: Tensor, query_blocks: Iterable[Tensor], k: int):
         self.documents, self.k, self.blocks = documents, k, list(query_blocks)
         self.mean = documents.mean(0)
-        self._rounded = [block.bfloat16().T.contiguous() for block in self.blocks]
+        self._rounded = [block.bfloat16() for block in self.blocks]
         kept = min(len(documents), candidates_of(k))
-        self._best = [TopK(len(block), kept, documents.device) for block in self.blocks]
+        self._best = [HighestScores(len(block), kept, documents.device) for block in self.blocks]
         # Largest over the documents: length, length after centring and rounding, and error of rounding.
         self._largest = documents.new_zeros(3)
 
@@ -62,17 +71,29 @@ class DeviceScan:
         return queries >= FEWEST_QUERIES and len(documents) > 0
 
     def update(self, first: int, stop: int) -> None:
-        documents = self.documents[first:stop]
+        """Score the documents [first, stop)."""
+        # Whole groups apart from the rest: they need no sort, and their number suits products of matrices.
+        whole = (stop - first) // DOCUMENTS_PER_LARGE_GROUP * DOCUMENTS_PER_LARGE_GROUP
+        for start, end in ((first, first + whole), (first + whole, stop)):
+            if start < end:
+                self._update(start, end)
+
+    def _update(self, first: int, stop: int) -> None:
+        rounded = torch.cat([self._round(part) for part in self.documents[first:stop].split(ROUNDED_AT_ONCE)])
+        for queries, best in zip(self._rounded, self._best, strict=True):
+            if rounded.device.type == "cuda":
+                scores = torch.mm(queries, rounded.T, out_dtype=torch.float32)
+            else:  # products of two bf16 numbers are exact in fp32
+                scores = queries.float() @ rounded.float().T
+            best.update(scores, first)
+
+    def _round(self, documents: Tensor) -> Tensor:
+        """Documents less their mean in bf16; the largest lengths count from now on."""
         centred = documents - self.mean
         rounded = centred.bfloat16()
         parts = documents, rounded.float(), rounded.float() - centred
         self._largest = self._largest.maximum(torch.stack([each.norm(dim=1).max() for each in parts]))
-        for queries, best in zip(self._rounded, self._best, strict=True):
-            if rounded.device.type == "cuda":
-                scores = torch.mm(rounded, queries, out_dtype=torch.float32)
-            else:  # products of two bf16 numbers are exact in fp32
-                scores = rounded.float() @ queries.float()
-            best.update(scores, first)
+        return rounded
 
     def result(self) -> Proven:
         """Scores (Q, k) float32 and rows (Q, k) int32 of all queries, and whether each is proven (Q,)."""
@@ -101,6 +122,8 @@ class CpuScan:
 
     A query with too many of them, as where bf16 cannot tell documents apart, has no proof.
     """
+
+    blocks_at_once = 1
 
     def __init__(self, documents: Tensor, query_blocks: Iterable[Tensor], k: int):
         self.documents, self.k = documents, k
@@ -149,7 +172,6 @@ class CpuScan:
         return centred.bfloat16()
 
     def update(self, first: int, stop: int) -> None:
-        """Score the documents [first, stop)."""
         rounded = self._round(self.documents[first:stop])
         parts = zip(self.blocks, self._rounded, self._thresholds, self._counts, self._best, strict=True)
         for block, queries, threshold, counts, best in parts:

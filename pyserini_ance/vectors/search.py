@@ -199,7 +199,7 @@ def _search_by_bf16(
         return fp32(queries, k)
     asked = queries.to(documents.device, non_blocking=documents.device.type != "cpu")
     scan = kind(documents, asked.split(QUERIES_PER_BLOCK), k)
-    size = max(1, documents_per_block // DOCUMENTS_PER_GROUP) * DOCUMENTS_PER_GROUP
+    size = max(1, kind.blocks_at_once * documents_per_block // DOCUMENTS_PER_GROUP) * DOCUMENTS_PER_GROUP
     for first in _firsts(len(documents), size, world):
         scan.update(first, min(first + size, len(documents)))
     (scores, rows), is_proven = scan.result()

@@ -71,5 +71,5 @@ def test_trained_batches_are_split_on_a_cpu(device, cost):
 
 
 def test_batches_are_as_large_as_is_fast_on_the_device_unless_a_recipe_says():
-    assert [tokens_at_once(None, device) for device in ("cpu", "cuda:1", META)] == [1024, 8192, 8192]
+    assert [tokens_at_once(None, device) for device in ("cpu", "cuda:1", META)] == [1024, 32_768, 32_768]
     assert tokens_at_once(77, "cpu") == 77
