@@ -24,7 +24,7 @@ ROOMS = {
     "runs": 1_057,
     "storage": 834,
     "trainer": 2_956,
-    "vectors": 1_375,
+    "vectors": 1_410,
     "top": 743,
 }
 WHOLE = {
@@ -35,7 +35,7 @@ WHOLE = {
     "lines of the reading path": 1_449,
     "modules that trainer/batch.py imports": 11,
     "lines of benchmarks": 5_497,
-    "lines of tests": 31_923,
+    "lines of tests": 31_937,
 }
 
 

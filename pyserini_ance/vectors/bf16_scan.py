@@ -17,13 +17,7 @@ from torch import Tensor
 
 from pyserini_ance.vectors import topk
 from pyserini_ance.vectors.faiss_library import pair_scores
-from pyserini_ance.vectors.topk import (
-    DOCUMENTS_PER_GROUP,
-    DOCUMENTS_PER_LARGE_GROUP,
-    HighestScores,
-    ScoresAndRows,
-    TopK,
-)
+from pyserini_ance.vectors.topk import DOCUMENTS_PER_GROUP, ScoresAndRows, TopK
 
 BF16_ROUNDING = 2.0**-8  # largest error of a number in bf16, relative to it
 # Errors of sums of D products, as multiples of D and of the product of two lengths. fp32 sums have 2^-24;
@@ -60,8 +54,8 @@ class DeviceScan:
         self.documents, self.k, self.blocks = documents, k, list(query_blocks)
         self.mean = documents.mean(0)
         self._rounded = [block.bfloat16() for block in self.blocks]
-        kept = min(len(documents), candidates_of(k))
-        self._best = [HighestScores(len(block), kept, documents.device) for block in self.blocks]
+        none = torch.empty(0, dtype=torch.int64, device=documents.device)
+        self._best = [(block[:, :0], none.expand(len(block), 0)) for block in self.blocks]
         # Largest over the documents: length, length after centring and rounding, and error of rounding.
         self._largest = documents.new_zeros(3)
 
@@ -73,19 +67,19 @@ class DeviceScan:
     def update(self, first: int, stop: int) -> None:
         """Score the documents [first, stop)."""
         # Whole groups apart from the rest: they need no sort, and their number suits products of matrices.
-        whole = (stop - first) // DOCUMENTS_PER_LARGE_GROUP * DOCUMENTS_PER_LARGE_GROUP
+        whole = stop - first - (stop - first) % topk.DOCUMENTS_PER_LARGE_GROUP
         for start, end in ((first, first + whole), (first + whole, stop)):
             if start < end:
                 self._update(start, end)
 
     def _update(self, first: int, stop: int) -> None:
         rounded = torch.cat([self._round(part) for part in self.documents[first:stop].split(ROUNDED_AT_ONCE)])
-        for queries, best in zip(self._rounded, self._best, strict=True):
+        for place, queries in enumerate(self._rounded):
             if rounded.device.type == "cuda":
                 scores = torch.mm(queries, rounded.T, out_dtype=torch.float32)
             else:  # products of two bf16 numbers are exact in fp32
                 scores = queries.float() @ rounded.float().T
-            best.update(scores, first)
+            self._best[place] = topk.add_highest(self._best[place], scores, first, candidates_of(self.k))
 
     def _round(self, documents: Tensor) -> Tensor:
         """Documents less their mean in bf16; the largest lengths count from now on."""
@@ -97,9 +91,7 @@ class DeviceScan:
 
     def result(self) -> Proven:
         """Scores (Q, k) float32 and rows (Q, k) int32 of all queries, and whether each is proven (Q,)."""
-        parts = [
-            self._rescored(block, *best.result()) for block, best in zip(self.blocks, self._best, strict=True)
-        ]
+        parts = [self._rescored(block, *best) for block, best in zip(self.blocks, self._best, strict=True)]
         scores, rows, is_proven = map(torch.cat, zip(*parts, strict=True))
         return (scores, rows), is_proven
 

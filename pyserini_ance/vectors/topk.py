@@ -89,35 +89,24 @@ class TopK:
         return rows.flatten(0, 1).expand(-1, queries)
 
 
-class HighestScores:
-    """As `TopK.update`, faster on a GPU, where any of the scores that equal the lowest may be kept.
+def add_highest(best: ScoresAndRows, scores: torch.Tensor, first: int, k: int) -> ScoresAndRows:
+    """The k highest, at most, of `best` (Q, n) and of the `scores` (Q, N) of the documents from row `first`
+    on: scores and int64 rows (Q, k), best first; NaN is highest. Any of those that equal the lowest are kept.
 
-    The scores of a query lie together, and documents of a group far apart: with neighbours in memory of
-    different groups, the highest of each group are found as fast as the scores are read.
+    Faster on a GPU than `TopK.update`: the scores of a query lie together, documents of a group far apart.
+    With neighbours in memory of different groups, the highest of each are found as fast as scores are read.
     """
-
-    def __init__(self, queries: int, k: int, device: torch.device):
-        self.k = k
-        self._scores = torch.empty(queries, 0, device=device)
-        self._rows = torch.empty(queries, 0, dtype=torch.int64, device=device)
-
-    def update(self, scores: torch.Tensor, first: int) -> None:
-        """Add the `scores` (Q, N) of N documents, the first of which is row `first`."""
-        queries, documents = scores.shape
-        groups = documents // DOCUMENTS_PER_LARGE_GROUP
-        rows = torch.arange(documents, device=scores.device).expand(queries, -1)
-        if groups > self.k and not documents % DOCUMENTS_PER_LARGE_GROUP:
-            best = scores.view(queries, -1, groups).amax(1).topk(self.k, dim=1, sorted=False).indices
-            within = torch.arange(0, documents, groups, device=scores.device)[:, None]
-            rows = (within + best[:, None]).flatten(1)
-            scores = scores.gather(1, rows)
-        scores = torch.cat([self._scores, scores], 1)
-        self._scores, order = scores.topk(min(self.k, scores.shape[1]), dim=1)
-        self._rows = torch.cat([self._rows, first + rows], 1).gather(1, order)
-
-    def result(self) -> ScoresAndRows:
-        """Scores (Q, k) float32, which fall, and rows (Q, k) int32; NaN comes first."""
-        return self._scores, self._rows.int()
+    queries, documents = scores.shape
+    groups = documents // DOCUMENTS_PER_LARGE_GROUP
+    rows = torch.arange(documents, device=scores.device).expand(queries, -1)
+    if groups > k and not documents % DOCUMENTS_PER_LARGE_GROUP:
+        highest = scores.view(queries, -1, groups).amax(1).topk(k, dim=1, sorted=False).indices
+        within = torch.arange(0, documents, groups, device=scores.device)[:, None]
+        rows = (within + highest[:, None]).flatten(1)
+        scores = scores.gather(1, rows)
+    every_score, every_row = torch.cat([best[0], scores], 1), torch.cat([best[1], first + rows], 1)
+    kept, order = every_score.topk(min(k, every_score.shape[1]), dim=1)
+    return kept, every_row.gather(1, order)
 
 
 def _keys(scores: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:

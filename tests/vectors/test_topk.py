@@ -5,7 +5,7 @@ import pytest
 import torch
 from helpers.stable_sort import best_by_stable_sort as reference
 
-from pyserini_ance.vectors.topk import HighestScores, TopK, above
+from pyserini_ance.vectors.topk import TopK, above, add_highest
 
 ORDERS = {
     "drawn": lambda scores: scores,
@@ -47,13 +47,14 @@ def test_equals_a_stable_sort(order, queries, documents, k, block, distinct, max
 @pytest.mark.parametrize("queries, documents, k, block", [*SIZES, (3, 5000, 7, 1024), (2, 900, 3, 320)])
 def test_highest_scores_are_those_of_a_stable_sort(order, queries, documents, k, block):
     scores = ORDERS[order](np.random.default_rng(k).normal(size=(queries, documents)).astype(np.float32))
-    best = HighestScores(queries, k, torch.device("cpu"))
+    best = torch.empty(queries, 0), torch.empty(queries, 0, dtype=torch.int64)
     for start in range(0, documents, block):
-        best.update(torch.from_numpy(np.ascontiguousarray(scores[:, start : start + block])), start)
-    values, rows = (each.numpy() for each in best.result())
+        part = torch.from_numpy(np.ascontiguousarray(scores[:, start : start + block]))
+        best = add_highest(best, part, start, k)
+    values, rows = (each.numpy() for each in best)
     np.testing.assert_array_equal(values, reference(scores, k)[0])
-    np.testing.assert_array_equal(np.take_along_axis(scores, rows.astype(np.int64), 1), values)
-    assert rows.dtype == np.int32 and all(len(set(row)) == k for row in rows.tolist())
+    np.testing.assert_array_equal(np.take_along_axis(scores, rows, 1), values)
+    assert all(len(set(row)) == k for row in rows.tolist())
 
 
 def test_scores_above_a_threshold_are_found_next_to_nan():
