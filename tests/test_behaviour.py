@@ -73,6 +73,7 @@ def stage(negatives: dict, steps: int, **more) -> dict:
     return {**made, **rate, **more}
 
 
+@pytest.mark.long
 def test_refreshed_negatives_win_where_documents_are_confusable(encoder, collection, tmp_path):
     stages = {"warm": stage(RANDOM, 60), "random": stage(RANDOM, 120)}
     stages["refreshed"] = stage(ANN, 120, refresh={"every_steps": 20})

@@ -41,26 +41,38 @@ def own_cache(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
-@pytest.fixture
-def docs(tmp_path):
-    folder = tmp_path / "docs"
-    folder.mkdir()
+def write_inputs(folder):
+    """Documents, whose folder is returned, a CSV of queries, and judgments of all and of some by text."""
+    (folder / "docs").mkdir()
+    rows = []
     for number, colour in enumerate(COLOURS, 1):
         for thing in THINGS:
             text = f"# The {colour} {thing}\n\nIt is {'very ' * number}{colour}, and a {thing} of its own."
-            (folder / f"{colour}-{thing}.md").write_text(text + "<script>alert(1)</script>")
-    return folder
+            name = f"{colour}-{thing}.md"
+            (folder / "docs" / name).write_text(text + "<script>alert(1)</script>")
+            rows.append(f"which {thing} is {colour},{name},1")
+    (folder / "q.csv").write_text("\n".join(["query", *(row.split(",")[0] for row in rows)]))
+    for name, judged in (("j.csv", rows), ("few.csv", rows[:12])):
+        (folder / name).write_text("\n".join(["query,document,grade", *judged]))
+    return folder / "docs"
 
 
 @pytest.fixture
-def asked(tmp_path):
-    """A CSV of queries, and judgments of them by text."""
-    pairs = [(f"which {thing} is {colour}", f"{colour}-{thing}.md") for colour in COLOURS for thing in THINGS]
-    (tmp_path / "q.csv").write_text("\n".join(["query", *(query for query, _ in pairs)]))
-    rows = [f"{query},{document},1" for query, document in pairs]
-    (tmp_path / "j.csv").write_text("\n".join(["query,document,grade", *rows]))
-    (tmp_path / "few.csv").write_text("\n".join(["query,document,grade", *rows[:12]]))
-    return tmp_path
+def docs(tmp_path):
+    return write_inputs(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory, tiny_bert):
+    """Adaptations that have ended, from judged queries and from documents alone, by what teaches."""
+    made = {}
+    for name, files in (("judged", ("q.csv", "j.csv")), ("extracted", (None, None))):
+        folder = tmp_path_factory.mktemp(name)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+            made[name] = request(folder, write_inputs(folder), tiny_bert, *files)
+            adapt(made[name], SHORT)
+    return made
 
 
 def request(tmp_path, docs, tiny_bert, queries=None, judgments=None):
@@ -77,8 +89,8 @@ def request(tmp_path, docs, tiny_bert, queries=None, judgments=None):
         ((None, None), "extracted", {"extracted", "compared"}, "made of the documents: "),
     ],
 )
-def test_an_adaptation_says_if_it_pays(tmp_path, docs, asked, tiny_bert, files, supervision, splits, says):
-    wanted = request(tmp_path, docs, tiny_bert, *files)
+def test_an_adaptation_says_if_it_pays(tmp_path, docs, tiny_bert, finished, files, supervision, splits, says):
+    wanted = finished.get(supervision) or request(tmp_path, docs, tiny_bert, *files)
     text = adapt(wanted, SHORT)
     output = wanted.output
     kept = "kept whole" if files[1] else "passages"
@@ -115,9 +127,8 @@ def test_an_adaptation_says_if_it_pays(tmp_path, docs, asked, tiny_bert, files, 
     assert (output / "run" / "measures.json").stat().st_mtime_ns == before
 
 
-def test_the_commands_to_paste_load_search_fuse_and_serve(tmp_path, docs, asked, tiny_bert):
-    adapt(request(tmp_path, docs, tiny_bert, "q.csv", "j.csv"), SHORT)
-    run = RunDir(tmp_path / "out" / "run")
+def test_the_commands_to_paste_load_search_fuse_and_serve(tmp_path, finished):
+    run = RunDir(finished["judged"].output / "run")
     assert len(deliver(run, ONLY_BM25)) == 1
     *others, serve = deliver(run, FUSED)
     for other in others:
@@ -139,7 +150,7 @@ def test_the_commands_to_paste_load_search_fuse_and_serve(tmp_path, docs, asked,
     assert str(run.ranking("untrained", "test")) in shlex.split(fuse)
 
 
-def test_an_adaptation_that_is_killed_at_any_phase_ends_the_same(tmp_path, docs, asked, tiny_bert):
+def test_an_adaptation_that_is_killed_at_any_phase_ends_the_same(tmp_path, docs, tiny_bert):
     given = [str(docs), "--queries", str(tmp_path / "q.csv"), "--judgments", str(tmp_path / "j.csv"), *SHORT]
     given += ["--model", str(tiny_bert), "--output"]
     phases = [".data.unfinished", "recipe.yaml", "run/state.json", "run/checkpoints/distilled-00000002"]
@@ -184,18 +195,17 @@ def test_questions_of_a_language_model_teach_and_cost_once(tmp_path, docs, tiny_
     assert not [path for path in written if KEY.encode() in path.read_bytes()] and KEY not in caplog.text
 
 
-def test_a_folder_belongs_to_its_documents_and_to_one_process(tmp_path, docs, asked, tiny_bert):
-    wanted = request(tmp_path, docs, tiny_bert)
-    adapt(wanted, SHORT)
+def test_a_folder_belongs_to_its_documents_and_to_one_process(finished):
+    wanted = finished["extracted"]
     with pytest.raises(ValueError, match="out was made with other queries; pass another --output"):
-        adapt(request(tmp_path, docs, tiny_bert, "q.csv"), SHORT)
+        adapt(replace(wanted, queries=wanted.output.parent / "q.csv"), SHORT)
     with pytest.raises(ValueError, match="was trained with another recipe.yaml or other overrides"):
         adapt(wanted, [*SHORT, "stage_defaults.batch_queries=8"])
     with locked(wanted.output / ".adapt.lock"), pytest.raises(LockHeld, match="is in use by"):
         adapt(wanted, SHORT)
 
 
-def test_the_command_plans_without_training(tmp_path, docs, asked, tiny_bert, capsys):
+def test_the_command_plans_without_training(tmp_path, docs, tiny_bert, capsys):
     given = [str(docs), "--model", str(tiny_bert), "--output", str(tmp_path / "out"), "--plan"]
     command.main([*given, "--queries", str(tmp_path / "q.csv"), *SHORT])
     printed = capsys.readouterr().out
@@ -203,10 +213,7 @@ def test_the_command_plans_without_training(tmp_path, docs, asked, tiny_bert, ca
     assert [path.name for path in (tmp_path / "out" / "run").iterdir()] == ["scratch"]
 
 
-@pytest.mark.parametrize("judgments", [None, "j.csv"])
-def test_what_a_plan_encodes_the_run_does_not_encode_again(
-    tmp_path, docs, asked, tiny_bert, monkeypatch, judgments
-):
+def test_what_a_plan_encodes_the_run_does_not_encode_again(tmp_path, docs, tiny_bert, monkeypatch):
     written, write = [], VectorStore.write
 
     def counted(store, first, vectors):
@@ -214,7 +221,7 @@ def test_what_a_plan_encodes_the_run_does_not_encode_again(
         write(store, first, vectors)
 
     monkeypatch.setattr(VectorStore, "write", counted)
-    wanted = request(tmp_path, docs, tiny_bert, "q.csv", judgments)
+    wanted = request(tmp_path, docs, tiny_bert, "q.csv")
     planned = adapt(wanted, SHORT, plans=True)
     assert "expected total" in planned and len(written) == 1 and written[0][1:] == (0, 120)
     assert adapt(wanted, SHORT, plans=True).splitlines()[:8] == planned.splitlines()[:8]
@@ -229,10 +236,12 @@ def test_what_a_plan_encodes_the_run_does_not_encode_again(
             assert (wanted.output / name).read_bytes() == (again.output / name).read_bytes()
 
 
-def test_an_encoder_may_be_an_adaptation_and_two_documents_have_no_common_id(tmp_path, docs, tiny_bert):
-    adapt(request(tmp_path, docs, tiny_bert), SHORT)
-    assert encoder_source(tmp_path / "out") == str(tmp_path / "out" / "run" / "model")
-    first = Request(str(docs), tmp_path / "again", str(tmp_path / "out"))
+def test_an_encoder_may_be_an_adaptation_and_two_documents_have_no_common_id(
+    tmp_path, docs, tiny_bert, finished
+):
+    start = finished["extracted"].output
+    assert encoder_source(start) == str(start / "run" / "model")
+    first = Request(str(docs), tmp_path / "again", str(start))
     assert "what teaches: extracted" in adapt(first, SHORT)
     (docs / "a.jsonl").write_text('{"id": "1", "text": "one"}\n{"id": "1", "text": "two"}\n')
     with pytest.raises(ValueError, match="two documents have the id '1'"):

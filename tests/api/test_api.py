@@ -69,6 +69,7 @@ def test_a_run_is_opened_without_its_own_classes(run, tmp_path):
         _ = opened.recipe
 
 
+@pytest.mark.long
 def test_a_stopped_run_is_resumed(recipe, run, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         pa.train(recipe, tmp_path / "stopped", callbacks=[StopAt(3)])
@@ -95,6 +96,7 @@ def test_callbacks_are_called_in_order(recorder, run):
     ]
 
 
+@pytest.mark.long
 def test_a_process_trains_one_run_at_a_time(recipe, run, collection, tmp_path):
     """A second training is refused in a callback and in another thread; all else may go on there."""
     trained, other, refused, threads = tmp_path / "run", tmp_path / "other", [], ThreadPoolExecutor()

@@ -1,6 +1,8 @@
 import subprocess
 import sys
 
+import pytest
+
 from pyserini_ance.__main__ import COMMANDS
 
 HEAVY = ("accelerate", "datasets", "faiss", "ir_measures", "jnius", "matplotlib", "pandas", "pyserini")
@@ -34,6 +36,7 @@ def test_help_imports_no_heavy_library():
     assert imported(["--help"], names=(*HEAVY, "numpy", "pydantic", "yaml")) == [[]]
 
 
+@pytest.mark.long
 def test_a_plan_and_doctor_import_neither_java_nor_faiss(tmp_path):
     plan = ["train", "demo/ance", "--print", f"cache={tmp_path}", "data.packages=[peft]"]
     assert imported(plan, ["doctor"], names=("faiss", "jnius", "pyserini")) == [[], []]

@@ -102,6 +102,7 @@ def test_lookahead_searches_with_a_new_positive(answered, model):
         assert table.candidates[table.positions(np.array([row]))[0]].tolist() == near[:3]
 
 
+@pytest.mark.long
 def test_two_episodes_train_with_the_positives_that_each_finds(answered, tmp_path):
     recipe = answered(save_total_limit=9)
     pa.train(recipe, run := tmp_path / "run")

@@ -127,6 +127,7 @@ def held_out(small_recipe, tmp_path):
     return changed(recipe, "data.splits.dev=null", "data.hold_out=4")
 
 
+@pytest.mark.long
 def test_a_run_records_the_split_and_resumes_with_it(held_out, tmp_path):
     run = RunDir(tmp_path / "run")
     rows = [row["RR@10"] for row in Experiment(held_out, run.folder, World()).run().table]

@@ -32,6 +32,7 @@ def killed(small_recipe, tmp_path, monkeypatch):
     [pa.resume, lambda run: train.main([f"{run}/recipe.yaml", "--output", str(run), "--resume"])],
     ids=["python", "command"],
 )
+@pytest.mark.long
 def test_resuming_writes_the_missing_card_and_report(killed, resume):
     resume(killed)
     assert all((killed / name).exists() for name in FILES)

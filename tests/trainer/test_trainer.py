@@ -180,6 +180,7 @@ PROMOTING = {"refresh": EVERY, "terms": promoting}
 
 
 @pytest.mark.parametrize("settings", [{"refresh": EVERY, **LAMB}, AS_THE_CODE_DRAWS, PROMOTING])
+@pytest.mark.long
 def test_a_stage_interrupted_anywhere_ends_with_the_same_weights(training, monkeypatch, tmp_path, settings):
     settings = {"terms": lambda folder: MIXED, **settings}
     settings["terms"] = settings["terms"](tmp_path)

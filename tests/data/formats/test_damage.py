@@ -57,8 +57,8 @@ HEADERS = [
         (b"query-id", b"corpus-id", b"found"),
     )
 ]
-MANY = [pytest.param(seed, 12_500, marks=pytest.mark.long) for seed in range(8, 16)]
-tried = set()  # of 100,000 damages three in five are the same change again
+MANY = [pytest.param(seed, 12_500, marks=pytest.mark.long) for seed in range(8, 12)]
+tried = set()  # many damages are the same change again
 
 
 def damaged(random: Random, raw: bytes) -> bytes:
