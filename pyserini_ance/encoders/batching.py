@@ -7,7 +7,7 @@ from pyserini_ance.encoders.hardware import Precision, cpu_is_amd
 
 # Tokens in a batch unless a recipe says otherwise. On a CPU more of them do not fit its cache, and hold more
 # padding: 8,192 made encoding 1.2 to 1.8 times and training 2.7 times as slow on an Intel Xeon.
-TOKENS_PER_BATCH = {"cpu": 1024, "cuda": 32_768}
+TOKENS_PER_BATCH = {"cpu": 1024, "cuda": 32_768}  # an H200 encodes half as fast with 8,192
 
 # Tokens that one more batch costs on a CPU: operators are called, and in training gradients added, once more.
 # In fp32, splits made a training step 1.15 times as fast, on an EPYC of Zen 4 and a Xeon with AMX.

@@ -91,7 +91,7 @@ class TopK:
 
 def add_highest(best: ScoresAndRows, scores: torch.Tensor, first: int, k: int) -> ScoresAndRows:
     """The k highest, at most, of `best` (Q, n) and of the `scores` (Q, N) of the documents from row `first`
-    on: scores and int64 rows (Q, k), best first; NaN is highest. Any of those that equal the lowest are kept.
+    on: scores and int64 rows (Q, k), best first; NaN is highest. Of equal scores at the end, any are kept.
 
     Faster on a GPU than `TopK.update`: the scores of a query lie together, documents of a group far apart.
     With neighbours in memory of different groups, the highest of each are found as fast as scores are read.
