@@ -31,7 +31,7 @@ from pyserini_ance.recipe.models import Bm25, Encoding, Recipe
 from pyserini_ance.storage.files import sha256_json
 from pyserini_ance.vectors import ray_tasks
 from pyserini_ance.vectors import search as exact
-from pyserini_ance.vectors.encoding import Engine, ShardedVectors, encode_shards, encode_some
+from pyserini_ance.vectors.encoding import ShardedVectors, encode_shards, encode_some
 from pyserini_ance.vectors.faiss_index import FLAT, FactoryIndex, make_index, size_bytes
 from pyserini_ance.vectors.sharded_search import search_shards
 from pyserini_ance.vectors.topk import ScoresAndRows
@@ -200,12 +200,8 @@ class Snapshot:
     ) -> ShardedVectors:
         """`encode_shards` by any encoder, with the snapshot's settings."""
         settings = self.precision, self.encoding.tokens_per_batch, label, self.world
-        engine = self._engine(encoder)
+        engine = ray_tasks.encode if self.encoding.engine == "ray" else None
         return encode_shards(folder, key, encoder, tokens, side, *settings, hold=hold, engine=engine)
-
-    def _engine(self, encoder: Encoder) -> Engine | None:
-        """What encodes all texts in place of this process."""
-        return ray_tasks.encode if self.encoding.engine == "ray" else None
 
     def encode_some(
         self,

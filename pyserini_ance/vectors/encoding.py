@@ -250,7 +250,7 @@ def encode_shards(
             held = torch.empty((store.rows, encoder.dimension), device=encoder.device)
         todo = Windows(encoder, tokens, side, precision, tokens_per_batch, missing)
         bar = _progress_bar(sum(stop - start for start, stop in missing), label, world)
-        encoded = engine(todo, bar.update) if engine else todo.encode(bar.update, held, first)
+        encoded = engine(todo, bar.update) if engine and missing else todo.encode(bar.update, held, first)
         # A GPU does not wait for the disk.
         with bar, closing(encoded), ThreadPoolExecutor(1, "vector writer") as writer:
             writing: Future[None] | None = None

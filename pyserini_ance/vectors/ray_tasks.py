@@ -26,17 +26,18 @@ RETRIES = 8  # of a window whose worker or machine has died
 TASKS_PER_PLACE = 2  # in flight: one is encoded, and the next has its tokens there
 
 log = logging.getLogger(__name__)
-_encoders: dict[str, Encoder] = {}  # in a worker: the last one, by the digest of what was sent
+_encoders: dict[str, Encoder] = {}  # in a worker: the last one, by the digest of its parts
 
 
 def encode(windows: Windows, done: Callable[[int], object]) -> Generator[tuple[int, np.ndarray]]:
     """Encode by tasks, as an Engine. Raises RuntimeError without Ray or a cluster, and for a failed task."""
     ray = _connected()
-    tokens, sent = windows.tokens, io.BytesIO()
-    encoder = windows.encoder
-    torch.save((encoder.config, encoder.towers, encoder.tokenizer), sent)
-    digest, stored = hashlib.sha256(sent.getbuffer()).hexdigest(), ray.put(sent.getvalue())
-    on_gpu, threads = encoder.device.type != "cpu", torch.get_num_threads()
+    tokens, device, threads = windows.tokens, windows.encoder.device.type, torch.get_num_threads()
+    encoder, parts = windows.encoder, io.BytesIO()  # a worker makes an encoder of them for its device
+    torch.save((encoder.config, encoder.towers, encoder.tokenizer), parts)
+    digest, stored = hashlib.sha256(parts.getbuffer()).hexdigest(), ray.put(parts.getvalue())
+    del parts
+    on_gpu = device != "cpu"
     kind, needed = ("GPU", 1) if on_gpu else ("CPU", threads)
     resources = {"num_cpus": 1, "num_gpus": 1} if on_gpu else {"num_cpus": threads}
     task = ray.remote(max_retries=RETRIES, **resources)(encode_window)
@@ -52,7 +53,7 @@ def encode(windows: Windows, done: Callable[[int], object]) -> Generator[tuple[i
                 ids = np.asarray(tokens.ids[offsets[0] : offsets[-1]])
                 own = TokenStore(ids, offsets - offsets[0], tokens.specials)
                 # A list keeps Ray from fetching the encoder for each task.
-                sending = task.remote(digest, [stored], encoder.device.type, threads, own, *settings)
+                sending = task.remote(digest, [stored], device, threads, own, *settings)
                 running[sending] = start
             (ended,), _ = ray.wait(list(running))
             start, vectors = running.pop(ended), ray.get(ended)
@@ -69,14 +70,14 @@ def encode(windows: Windows, done: Callable[[int], object]) -> Generator[tuple[i
 def encode_window(
     digest: str, stored: list[Any], device: str, threads: int, tokens: TokenStore, *settings: Any
 ) -> np.ndarray:
-    """In a worker: the vectors (W, D) of all of `tokens`; `stored` refers to what the encoder is made of."""
+    """In a worker: the vectors (W, D) of all of `tokens`; `stored` refers to the encoder's parts."""
     import ray
 
     torch.set_num_threads(threads)
     if digest not in _encoders:
         _encoders.clear()
-        sent = io.BytesIO(ray.get(stored[0]))
-        config, towers, tokenizer = torch.load(sent, map_location=device, weights_only=False)
+        parts = io.BytesIO(ray.get(stored[0]))
+        config, towers, tokenizer = torch.load(parts, map_location=device, weights_only=False)
         _encoders[digest] = Encoder(config, towers, tokenizer, device)
     encoder = _encoders[digest]
     vectors = torch.empty((len(tokens), encoder.dimension), device=device)
@@ -95,7 +96,7 @@ def _connected() -> ModuleType:
     if ray.is_initialized():
         return ray
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    on_termination = signal.getsignal(signal.SIGTERM)  # Ray sets a handler of its own
+    on_termination = signal.getsignal(signal.SIGTERM) or signal.SIG_DFL  # Ray sets a handler of its own
     try:
         ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.WARNING)
     except (ConnectionError, ValueError, RuntimeError) as error:

@@ -1,7 +1,9 @@
 """Documents encoded by tasks of a Ray cluster, here of two workers, have the vectors of this process."""
 
 import os
+import signal
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -88,21 +90,26 @@ def test_a_run_is_that_without_ray(cluster, server, small_recipe, tmp_path):
     assert outcome(tmp_path / "ray") == outcome(tmp_path / "inline")
 
 
+def test_ray_leaves_the_handler_of_sigterm_which_ends_a_run(monkeypatch):
+    context = SimpleNamespace(gcs_address="10.0.0.1:6379")
+    ray = {"is_initialized": lambda: False, "init": lambda **_: signal.signal(signal.SIGTERM, signal.SIG_IGN)}
+    ray |= {"get_runtime_context": lambda: context, "cluster_resources": dict}
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(**ray))
+    before = signal.getsignal(signal.SIGTERM)
+    ray_tasks._connected()
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
 def test_without_ray_or_a_cluster_the_cure_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(RuntimeError, match=r"ray needs Ray; install it: pip install 'pyserini_ance\[ray\]'"):
         ray_tasks._connected()
 
-    class Ray:
-        @staticmethod
-        def is_initialized() -> bool:
-            return False
+    def init(**_) -> None:
+        raise ConnectionError("nobody answers")
 
-        @staticmethod
-        def init(**_) -> None:
-            raise ConnectionError("nobody answers")
-
-    monkeypatch.setitem(sys.modules, "ray", Ray)
+    ray = SimpleNamespace(is_initialized=lambda: False, init=init)
+    monkeypatch.setitem(sys.modules, "ray", ray)
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
     with pytest.raises(
         RuntimeError, match=r"cluster at RAY_ADDRESS=10\.0\.0\.1:6379 \(nobody answers\); start"
