@@ -8,8 +8,8 @@ FOLDER/PASSAGES.
 
 A passage is some 32 words of a section of an RFC, titled by the RFC and the section: with its title it fills
 64 tokens. As in the demo set, a query is a first sentence, here a section's, and the relevant document is
-the passage that follows it; the sentence is in no document. No RFC is in two splits. A collection contains
-every smaller one, and all of them have the same queries and judgments. Nothing is random.
+the passage that follows it; the sentence is left out. No RFC is in two splits. The first N lines
+of corpus.jsonl are what `--passages N` writes; queries and judgments are always the same. Nothing is random.
 """
 
 import argparse
@@ -21,6 +21,7 @@ import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 PARTS = "std std-proposed old-std fyi-bcp informational experimental misc others"
@@ -32,12 +33,15 @@ SENTENCE_WORDS = range(6, 31)
 # A page's footer, form feed and header.
 PAGE_BREAK = re.compile(r"\n*\n[^\n]*\[Page +\w+\][ \t]*\n*\f?\n*(?:RFC \d+ [^\n]*\n)?\n*")
 CONTENTS = re.compile(r"^.*(?:\.{3}|(?:\. ){3}).*$\n", re.MULTILINE)
+# At the start of a line, numbered ("1.", "1.2", "Appendix A.", "B.1."), or one of those without content.
 HEADING = re.compile(
-    r"^(?:(?:\d+\.?|(?:\d+\.)+\d+\.?|(?:Appendix )?[A-Z](?:\.\d+)*[.:]) +(?=\w)|(?=Author|Acknowledg|Full Copy))"
-    r"(.{3,70})\n\s*\n",
+    r"^(?:(?:\d+\.?|(?:\d+\.)+\d+\.?|(?:Appendix )?[A-Z](?:\.\d+)*[.:]) +(?=\w)"
+    r"|(?=Author|Acknowledg|Full Copy))(.{3,70})\n\s*\n",
     re.MULTILINE,
 )
-NO_CONTENT = re.compile(r"author|acknowledg|references|copyright|contributors|status of|contents", re.IGNORECASE)
+NO_CONTENT = re.compile(
+    r"author|acknowledg|references|copyright|contributors|status of|contents", re.IGNORECASE
+)
 SENTENCE = re.compile(r"[A-Z][a-zA-Z]*[ \n][^.?!:|<>=_{}]+\.(?=\s)")
 
 
@@ -60,8 +64,8 @@ def unpack(folder: Path) -> None:
         if done.returncode:
             raise SystemExit(
                 f"apt-get download {package}: {done.stderr.strip()}\nThe package is in Debian's component "
-                "non-free: add `non-free` to the components of apt's sources, run `apt-get update`, and start "
-                "this script again"
+                "non-free: add `non-free` to the components of apt's sources, run `apt-get update`, and "
+                "start this script again"
             )
         (archive,) = folder.glob(f"{package}_*.deb")
         partial = folder / f"{package}.partial"
@@ -72,9 +76,9 @@ def unpack(folder: Path) -> None:
 
 def sections(folder: Path) -> Iterator[Section]:
     """Iterate over the sections of all RFCs below a folder, in the order of their numbers."""
-    found = (path for path in folder.rglob("rfc*.txt*") if not path.is_symlink())
-    texts = {number[1]: path for path in found if (number := re.fullmatch(r"rfc(\d+)\.txt(?:\.gz)?", path.name))}
-    for number, path in sorted(texts.items(), key=lambda item: int(item[0])):
+    paths = (path for path in sorted(folder.rglob("rfc*.txt*")) if not path.is_symlink())
+    named = ((re.fullmatch(r"rfc(\d+)\.txt(?:\.gz)?", path.name), path) for path in paths)
+    for number, path in sorted({int(match[1]): path for match, path in named if match}.items()):
         raw = path.read_bytes()
         text = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode("utf-8", errors="replace")
         about = path.with_name(f"rfc{number}.json")
@@ -109,13 +113,18 @@ def passages(section: Section, asks: bool) -> list[str]:
     words = [*([] if asks else section.sentence.split()), *section.text.split()]
     count = max(1, round(len(words) / PASSAGE_WORDS))
     bounds = [len(words) * part // count for part in range(count + 1)]
-    return [" ".join(words[start:end]) for start, end in zip(bounds, bounds[1:], strict=False)]
+    return [" ".join(words[start:end]) for start, end in pairwise(bounds)]
 
 
 def asking(found: list[Section], sizes: dict[str, int]) -> dict[str, list[Section]]:
-    """Draw the sections whose first sentences are the queries of each split; no sentence occurs twice."""
-    times = Counter(one.sentence for one in found)
-    unique = [one for one in found if one.sentence and times[one.sentence] == 1]
+    """Draw the sections whose first sentences are the queries of each split.
+
+    No other section begins with a query's sentence, or goes on with its relevant passage.
+    """
+    able = [one for one in found if one.sentence]
+    sentences = Counter(one.sentence for one in able)
+    answers = Counter(passages(one, True)[0] for one in able)
+    unique = [one for one in able if sentences[one.sentence] == answers[passages(one, True)[0]] == 1]
     unique.sort(key=lambda one: drawn(f"query {one.id}"))
     return {split: [one for one in unique if split_of(one) == split][:size] for split, size in sizes.items()}
 
@@ -127,9 +136,9 @@ def collection(found: list[Section], asked: set[str], size: int) -> list[dict[st
     # Sections of queries first: the first of equal passages stays.
     for section in sorted(found, key=lambda one: one.id not in asked):
         for number, text in enumerate(passages(section, section.id in asked)):
-            id, relevant = f"{section.id}-{number}", section.id in asked and number == 0
-            if relevant or text not in known:
+            if text not in known:
                 known.add(text)
+                id, relevant = f"{section.id}-{number}", section.id in asked and number == 0
                 record = {"_id": id, "title": section.title, "text": text}
                 ordered.append((-1 if relevant else drawn(f"passage {id}"), record))
     if len(ordered) < size:
