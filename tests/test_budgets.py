@@ -31,11 +31,11 @@ WHOLE = {
     "files": 221,
     "classes": 241,
     "short private functions used once": 11,
-    "lines of imports": 2_706,
+    "lines of imports": 2_708,
     "lines of the reading path": 1_449,
     "modules that trainer/batch.py imports": 11,
     "lines of benchmarks": 5_497,
-    "lines of tests": 31_955,
+    "lines of tests": 31_963,
 }
 
 
