@@ -9,7 +9,7 @@ commit, which says what they buy. `python tests/measure_house.py` prints all fig
 from measure_house import HERE, measured, rooms
 
 ROOMS = {
-    "adapt": 1_498,
+    "adapt": 1_500,
     "commands": 1_361,
     "data": 4_760,
     "distributed": 380,
@@ -31,11 +31,11 @@ WHOLE = {
     "files": 221,
     "classes": 241,
     "short private functions used once": 11,
-    "lines of imports": 2_706,
+    "lines of imports": 2_708,
     "lines of the reading path": 1_449,
     "modules that trainer/batch.py imports": 11,
     "lines of benchmarks": 5_497,
-    "lines of tests": 31_955,
+    "lines of tests": 31_963,
 }
 
 
