@@ -9,7 +9,7 @@ commit, which says what they buy. `python tests/measure_house.py` prints all fig
 from measure_house import HERE, measured, rooms
 
 ROOMS = {
-    "adapt": 1_498,
+    "adapt": 1_500,
     "commands": 1_361,
     "data": 4_760,
     "distributed": 380,
