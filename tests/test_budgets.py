@@ -31,11 +31,11 @@ WHOLE = {
     "files": 222,
     "classes": 242,
     "short private functions used once": 11,
-    "lines of imports": 2_723,
+    "lines of imports": 2_725,
     "lines of the reading path": 1_449,
     "modules that trainer/batch.py imports": 11,
     "lines of benchmarks": 5_497,
-    "lines of tests": 32_122,
+    "lines of tests": 32_267,
 }
 
 
