@@ -33,7 +33,7 @@ def test_each_refresh_after_the_first_encodes_a_part(undisturbed, small_recipe):
     assert all((one["documents"], one["part"], one["corrected"]) == (12, 0.4, True) for one in others)
     assert [one["base"] for one in others] == [0, 3, 6]
     ages = [(one["mean_age_steps"], one["max_age_steps"]) for one in others]
-    assert ages[0] == (3 * 18 / 30, 3) and ages[2][1] == 9 and ages[2][0] < 9 * 8 / 30 + 6 * 10 / 30
+    assert ages[0] == (3 * 18 / 30, 3) and ages[2][1] == 6  # those of step 0 are encoded again
     stage = small_recipe({"ance": STAGE}).stages["ance"]
     assert documents_encoded(stage, 30) == 30 + 3 * 12 + 2 * 20  # dev samples before step 6 and at the end
     found = outcome(undisturbed)
