@@ -39,7 +39,8 @@ def test_each_refresh_after_the_first_encodes_a_part(undisturbed, small_recipe):
     found = outcome(undisturbed)
     assert folders(found, "checkpoints") == ["ance-00000012", "initial-00000000"]
     assert not any(name.startswith("scratch/") for name in found["files"])
-    assert "Corrected vectors" in (undisturbed / "report.html").read_text()
+    report = (undisturbed / "report.html").read_text()
+    assert "Corrected vectors" in report and "age of vectors, oldest" in report
 
 
 def test_a_run_killed_within_a_correction_resumes_to_bitwise_the_same(train, undisturbed, tmp_path):
