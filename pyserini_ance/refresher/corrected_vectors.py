@@ -88,10 +88,11 @@ def correct_vectors(
     """Set `snapshot.corrected` from the `old` vectors (N, D) of all documents; return what was measured.
 
     The oldest documents are encoded, by the steps `encoded_at` (N,), and of the others a random fifth of the
-    share, to measure: recall among the oldest alone is not that of all ages (0.68 for 0.77 at step 900 of
-    the demo by a tenth). Below `encode.min_recall` nothing is set: all documents are to be encoded. top_k: how many
-    documents sources retrieve; of the few documents that are held out, as large a share is compared. key: of
-    the random choices, with the refresh's step at its end. Called by all processes, which fit the same map.
+    share, to measure: recall among the oldest alone is not that of all ages (0.68 for 0.77 at step 900 of the
+    demo, a tenth encoded). Below `encode.min_recall` nothing is set: all documents are to be encoded. top_k:
+    how many documents sources retrieve; of the few documents that are held out, as large a share is compared.
+    key: of the random choices, with the refresh's step at its end. Called by all processes, which fit the
+    same map.
     """
     world, encoder, tokens = snapshot.world, snapshot.encoder, snapshot.data.documents
     normalizes, documents = encoder.towers.documents.normalizes, len(old)
