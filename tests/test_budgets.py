@@ -19,7 +19,7 @@ ROOMS = {
     "pipeline": 4_018,
     "pyserini_bridge": 1_155,
     "recipe": 2_249,
-    "refresher": 540,
+    "refresher": 541,
     "reports": 1_488,
     "runs": 1_058,
     "storage": 834,
