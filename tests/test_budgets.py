@@ -18,24 +18,24 @@ ROOMS = {
     "negatives": 2_760,
     "pipeline": 4_018,
     "pyserini_bridge": 1_155,
-    "recipe": 2_234,
-    "refresher": 493,
-    "reports": 1_485,
-    "runs": 1_057,
+    "recipe": 2_249,
+    "refresher": 541,
+    "reports": 1_488,
+    "runs": 1_058,
     "storage": 834,
     "trainer": 2_956,
-    "vectors": 1_410,
+    "vectors": 1_438,
     "top": 743,
 }
 WHOLE = {
     "files": 221,
     "classes": 241,
     "short private functions used once": 11,
-    "lines of imports": 2_708,
+    "lines of imports": 2_714,
     "lines of the reading path": 1_449,
     "modules that trainer/batch.py imports": 11,
     "lines of benchmarks": 5_497,
-    "lines of tests": 32_100,
+    "lines of tests": 32_187,
 }
 
 
