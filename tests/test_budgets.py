@@ -18,24 +18,24 @@ ROOMS = {
     "negatives": 2_760,
     "pipeline": 4_018,
     "pyserini_bridge": 1_155,
-    "recipe": 2_237,
-    "refresher": 493,
-    "reports": 1_485,
-    "runs": 1_058,
+    "recipe": 2_252,
+    "refresher": 541,
+    "reports": 1_488,
+    "runs": 1_059,
     "storage": 834,
     "trainer": 2_956,
-    "vectors": 1_550,
+    "vectors": 1_578,
     "top": 743,
 }
 WHOLE = {
     "files": 222,
     "classes": 242,
     "short private functions used once": 11,
-    "lines of imports": 2_725,
+    "lines of imports": 2_731,
     "lines of the reading path": 1_449,
     "modules that trainer/batch.py imports": 11,
     "lines of benchmarks": 5_497,
-    "lines of tests": 32_267,
+    "lines of tests": 32_354,
 }
 
 
