@@ -63,11 +63,11 @@ def load_adapter(server: Server, encoder: Path, folder: Path, weights: str) -> s
     if adapters is None or adapters.are_new or "document" not in adapters.sides:
         return server.model
     name = f"{server.model}-{weights[:16]}"
+    folder.mkdir(parents=True, exist_ok=True)
+    save_as_peft(encoder, folder, server.model)
     with client_of(server, ATTEMPTS - 1) as client:
         try:
             if name not in {model.id for model in client.models.list()}:
-                folder.mkdir(parents=True, exist_ok=True)
-                save_as_peft(encoder, folder, server.model)
                 asked = {"lora_name": name, "lora_path": str(folder.absolute())}
                 client.post("/load_lora_adapter", body=asked, cast_to=str)
         except Exception as error:
