@@ -5,6 +5,7 @@
 """
 
 import re
+from functools import lru_cache
 from typing import Any
 
 import yaml
@@ -66,10 +67,15 @@ _Loader.add_constructor(f"{TAG}map", _Loader.construct_text_mapping)
 
 def read_yaml(text: str | bytes, origin: str, loader_class: type[_Loader] = _Loader) -> Any:
     """The parsed YAML. Raises ValueError naming `origin`, the file or argument that the text comes from."""
+    return copy_of(_parsed(text, origin, loader_class))
+
+
+@lru_cache(512)  # a grid's recipes, and a command at each of its steps, read the same files
+def _parsed(text: str | bytes, origin: str, loader_class: type[_Loader]) -> Any:
     try:
         loader = loader_class(text)
         loader.name = origin  # shown in errors
-        return copy_of(loader.get_single_data())
+        return loader.get_single_data()
     except yaml.YAMLError as error:
         raise ValueError(f"{origin} is not YAML: {error}") from error
 
