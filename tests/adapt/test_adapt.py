@@ -22,6 +22,7 @@ from pyserini_ance.adapt.verdict import BASE_FUSED, FUSED, ONLY_BM25
 from pyserini_ance.commands import adapt as command
 from pyserini_ance.data.trec import read_run
 from pyserini_ance.llm import Server
+from pyserini_ance.pyserini_bridge.export import python_program
 from pyserini_ance.recipe.load import load
 from pyserini_ance.runs.any_encoder import encoder_source
 from pyserini_ance.runs.rundir import RunDir
@@ -127,12 +128,16 @@ def test_an_adaptation_says_if_it_pays(tmp_path, docs, tiny_bert, finished, file
     assert (output / "run" / "measures.json").stat().st_mtime_ns == before
 
 
-def test_the_commands_to_paste_load_search_fuse_and_serve(tmp_path, finished):
+def test_the_commands_to_paste_load_search_fuse_and_serve(tmp_path, finished, forked_python):
+    def paste(command):
+        python = shlex.join(forked_python)
+        subprocess.run(command.replace(python_program(), python), shell=True, check=True)
+
     run = RunDir(finished["judged"].output / "run")
     assert len(deliver(run, ONLY_BM25)) == 1
     *others, serve = deliver(run, FUSED)
     for other in others:
-        subprocess.run(other, shell=True, check=True)
+        paste(other)
     query, wanted = next(iter(read_run(run.final_run("test")).items()))
     text = json.loads((run.folder / "topics.test.json").read_text())[query]["title"]
     with serving(serve.replace("&& ", "&& exec "), tmp_path / "log") as answer:
@@ -141,8 +146,8 @@ def test_the_commands_to_paste_load_search_fuse_and_serve(tmp_path, finished):
     assert found[0]["score"] == pytest.approx(max(wanted.values()), abs=1e-4)
     assert "of its own" in json.dumps(found[0]["doc"])
     _, encode, search, fuse, _ = deliver(run, BASE_FUSED)
-    for other in (encode, search):
-        subprocess.run(other, shell=True, check=True)
+    paste(encode)
+    paste(search)
     words, wanted = shlex.split(search), read_run(run.ranking("untrained", "test"))
     found = read_run(Path(words[words.index("--output") + 1]))
     for of_query, of in wanted.items():
