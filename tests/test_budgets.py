@@ -18,7 +18,7 @@ ROOMS = {
     "negatives": 2_760,
     "pipeline": 4_018,
     "pyserini_bridge": 1_155,
-    "recipe": 2_234,
+    "recipe": 2_242,
     "refresher": 493,
     "reports": 1_485,
     "runs": 1_057,
@@ -31,11 +31,11 @@ WHOLE = {
     "files": 221,
     "classes": 241,
     "short private functions used once": 11,
-    "lines of imports": 2_708,
+    "lines of imports": 2_710,
     "lines of the reading path": 1_449,
     "modules that trainer/batch.py imports": 11,
     "lines of benchmarks": 5_497,
-    "lines of tests": 31_963,
+    "lines of tests": 31_967,
 }
 
 
