@@ -18,7 +18,7 @@ ROOMS = {
     "negatives": 2_769,
     "pipeline": 4_018,
     "pyserini_bridge": 1_155,
-    "recipe": 2_271,
+    "recipe": 2_279,
     "refresher": 541,
     "reports": 1_488,
     "runs": 1_059,
@@ -31,11 +31,11 @@ WHOLE = {
     "files": 223,
     "classes": 243,
     "short private functions used once": 11,
-    "lines of imports": 2_746,
+    "lines of imports": 2_748,
     "lines of the reading path": 1_449,
     "modules that trainer/batch.py imports": 11,
     "lines of benchmarks": 5_497,
-    "lines of tests": 32_723,
+    "lines of tests": 32_727,
 }
 
 
