@@ -1,4 +1,4 @@
-"""docs/examples: training on Hugging Face Jobs and Modal, up to the first network call, and the work there."""
+"""docs/examples: training on Hugging Face Jobs and Modal up to the first network call, and the work there."""
 
 import os
 import re
