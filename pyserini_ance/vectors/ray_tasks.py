@@ -9,6 +9,7 @@ import io
 import logging
 import os
 import signal
+import socket
 import threading
 from collections.abc import Callable, Generator
 from types import ModuleType
@@ -22,6 +23,7 @@ from pyserini_ance.encoders.encoder import Encoder, to_device
 from pyserini_ance.vectors.encoding import Windows
 
 ADDRESS = "RAY_ADDRESS"
+CONNECT_SECONDS = 20
 RETRIES = 8  # of a window whose worker or machine has died
 TASKS_PER_PLACE = 2  # in flight: one is encoded, and the next has its tokens there
 
@@ -97,10 +99,14 @@ def _connected() -> ModuleType:
         return ray
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     on_termination = signal.getsignal(signal.SIGTERM) or signal.SIG_DFL  # Ray sets a handler of its own
+    named = os.environ.get(ADDRESS, "")
+    host, _, port = named.rpartition("://")[2].rpartition(":")
     try:
+        if port.isdecimal():  # Ray itself would try for a quarter of an hour
+            socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
         ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.WARNING)
-    except (ConnectionError, ValueError, RuntimeError) as error:
-        named = f"{ADDRESS}={os.environ[ADDRESS]}" if ADDRESS in os.environ else "this machine"
+    except (OSError, ValueError, RuntimeError) as error:
+        named = f"{ADDRESS}={named}" if named else "this machine"
         cure = f"start one with `ray start --head`, or unset {ADDRESS}: Ray then starts one here"
         raise RuntimeError(f"encoding.engine: ray: no cluster at {named} ({error}); {cure}") from error
     if threading.current_thread() is threading.main_thread():
