@@ -108,6 +108,7 @@ def _connected() -> ModuleType:
     except (OSError, ValueError, RuntimeError) as error:
         named = f"{ADDRESS}={named}" if named else "this machine"
         cure = f"start one with `ray start --head`, or unset {ADDRESS}: Ray then starts one here"
+        cure += "; one that was started with a token wants RAY_AUTH_MODE=token"
         raise RuntimeError(f"encoding.engine: ray: no cluster at {named} ({error}); {cure}") from error
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, on_termination)

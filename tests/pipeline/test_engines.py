@@ -31,7 +31,7 @@ RECORDS = [{"text": "word " * length} for length in np.random.default_rng(0).int
 def cluster(tmp_path_factory) -> str:
     """The address of a cluster of this process."""
     ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'pyserini_ance[ray]'")
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}
     settings = {"include_dashboard": False, "log_to_driver": False, "object_store_memory": 100 << 20}
     ray.init("local", num_cpus=2, **settings)
     yield ray.get_runtime_context().gcs_address
