@@ -24,18 +24,18 @@ ROOMS = {
     "runs": 1_059,
     "storage": 834,
     "trainer": 2_956,
-    "vectors": 1_694,
+    "vectors": 1_701,
     "top": 750,
 }
 WHOLE = {
     "files": 223,
     "classes": 243,
     "short private functions used once": 11,
-    "lines of imports": 2_748,
+    "lines of imports": 2_749,
     "lines of the reading path": 1_449,
     "modules that trainer/batch.py imports": 11,
     "lines of benchmarks": 5_497,
-    "lines of tests": 32_727,
+    "lines of tests": 32_723,
 }
 
 
