@@ -7,6 +7,7 @@ before training: the documents and their index stay.
 
 import logging
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from pyserini_ance.encoders.tokenization import SideTokenization, TextTokenizer
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.pipeline.bm25_rankings import contents
 from pyserini_ance.pipeline.initial_weights import find_weights
-from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.recipe.models import FirstPass, Recipe
 
 log = logging.getLogger(__name__)
 
@@ -38,13 +39,19 @@ def first_pass_encoder(recipe: Recipe, saved: Path | None = None) -> Encoder:
     if start := next(iter(recipe.external_starts.values()), None):
         saved = saved or Path(find_weights(start).encoder)
     encoder = load_encoder(saved, device) if saved else initial_encoder(recipe.encoder, recipe.seed, device)
-    query = SideTokenization(**recipe.first_pass.model_dump())
+    query = SideTokenization(**recipe.first_pass.model_dump(exclude={"words"}))
     settings = recipe.encoder.tokenization.model_copy(update={"query": query})
     # An encoder from elsewhere has the tokenizer of `encoder.model`: training checks it.
     own = {"tokenization": settings, "model": recipe.encoder.model}
     tokenizers = encoder.tokenizer.tokenizers
     tokenizer = TextTokenizer(tokenizers["query"], settings, tokenizers["document"])
     return Encoder(encoder.config.model_copy(update=own), encoder.towers, tokenizer, device)
+
+
+def feedback(settings: FirstPass, documents: Texts) -> Iterator[tuple[str, str]]:
+    """The id of each document, and the text that queries have of it."""
+    for id, text in contents(documents):
+        yield id, text.strip() if settings.words is None else " ".join(text.split()[: settings.words])
 
 
 def with_first_documents(recipe: Recipe, encoder: Encoder, data: PreparedData) -> Collection:
@@ -54,6 +61,7 @@ def with_first_documents(recipe: Recipe, encoder: Encoder, data: PreparedData) -
     data: the same collection, tokenized for the first pass. A query's own document (`ignore_identical_ids`)
     stays, as in Pyserini.
     """
+    assert recipe.first_pass is not None
     start, collection, splits = time.perf_counter(), data.collection, dict[str, Split]()
     fields = recipe.encoder.tokenization.query.first_documents[: len(collection.documents)]
     world = World(device=str(encoder.device))
@@ -62,8 +70,8 @@ def with_first_documents(recipe: Recipe, encoder: Encoder, data: PreparedData) -
             vectors = snapshot.encode_queries(name, np.arange(len(split.queries)), precision="fp32")
             ranked = snapshot.rank(vectors, snapshot.document_vectors, len(fields))[1]  # (Q, fields)
             rows = np.unique(ranked).tolist()
-            texts = [text for _, text in contents(collection.documents.subset(rows))]
-            text_of = dict(zip(rows, texts, strict=True))
+            found = feedback(recipe.first_pass, collection.documents.subset(rows))
+            text_of = dict(zip(rows, (text for _, text in found), strict=True))
             columns = dict(split.queries.columns)
             for field, of_rank in zip(fields, ranked.T, strict=True):
                 columns[field] = [text_of[row] for row in of_rank.tolist()]

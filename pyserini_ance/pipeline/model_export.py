@@ -6,6 +6,7 @@ import shutil
 import tempfile
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache, partial
 from itertools import chain
 from pathlib import Path
@@ -25,9 +26,9 @@ from pyserini_ance.encoders.hub import resolve_model
 from pyserini_ance.encoders.load_save import load_encoder, load_unmerged, save_as_peft, save_encoder
 from pyserini_ance.encoders.tokenization import SideTokenization, fill_template, stripped
 from pyserini_ance.encoders.weights import quiet_transformers
-from pyserini_ance.pipeline.bm25_rankings import contents
+from pyserini_ance.evaluation.tables import BM25
 from pyserini_ance.pipeline.final_evaluator import FinalEvaluator
-from pyserini_ance.pipeline.first_pass import first_pass_encoder
+from pyserini_ance.pipeline.first_pass import feedback, first_pass_encoder
 from pyserini_ance.pipeline.initial_weights import INITIAL
 from pyserini_ance.pyserini_bridge import vector_files
 from pyserini_ance.pyserini_bridge.bm25 import index_documents
@@ -281,27 +282,29 @@ def _write_model(encoder: Path, folder: Path, proof: Proof) -> dict[str, Any]:
 
 
 def _write_first_pass(evaluator: FinalEvaluator, flags: list[str]) -> list[str]:
-    """Write the encoder of the first pass, and a Lucene index with the texts of documents; return the flags
-    of Pyserini's ANCE-PRF, with its own class if this computes the vectors of both encoders.
+    """Write the encoder of the first pass, and into the cache a Lucene index of the documents' feedback.
 
-    flags: those of an encoder that reads queries with their first documents.
+    Returns the flags of Pyserini's ANCE-PRF, with its own class if this computes the vectors of both
+    encoders. flags: those of an encoder that reads queries with their first documents.
     """
     recipe, run, data = evaluator.recipe, evaluator.run, evaluator.data
+    assert recipe.first_pass is not None
     start = next(iter(recipe.external_starts), INITIAL.stage)
     records = some_records(data, recipe.final_evaluation.split)
     with tempfile.TemporaryDirectory(prefix="pyserini_ance.") as temporary:
         encoder = first_pass_encoder(recipe, Checkpoint.open(run.checkpoint(start, 0), verify=False).encoder)
         save_encoder(encoder, Path(temporary))
         first = _write_model(Path(temporary), run.first_pass, Proof(Path(temporary), records))["queries"]
-    documents = ((id, text.strip()) for id, text in contents(data.collection.documents))
-    shutil.rmtree(run.lucene, ignore_errors=True)
-    with whole_folder(run.lucene) as folder:
-        index_documents(documents, folder, ["-storeRaw"], len(data.collection.documents))
+    documents, words = data.collection.documents, recipe.first_pass.words
+    lucene = recipe.cache / BM25 / f"{documents.digest}-raw{words or ''}"
+    if not lucene.exists():
+        with suppress(FileExistsError), whole_folder(lucene) as folder:  # another run may have made it
+            index_documents(feedback(recipe.first_pass, documents), folder, ["-storeRaw"], len(documents))
     name = "ance" if "ance" in flags and "ance" in first else ENCODER_CLASS
-    feedback = {"--encoder": first[1], "--encoder-class": name, "--prf-method": "ance-prf"}
-    feedback["--prf-depth"] = str(len(recipe.encoder.tokenization.query.first_documents))
-    feedback |= {"--ance-prf-encoder": flags[1], "--sparse-index": str(run.lucene)}
-    return [*chain.from_iterable(feedback.items())]
+    given = {"--encoder": first[1], "--encoder-class": name, "--prf-method": "ance-prf"}
+    given["--prf-depth"] = str(len(recipe.encoder.tokenization.query.first_documents))
+    given |= {"--ance-prf-encoder": flags[1], "--sparse-index": str(lucene)}
+    return [*chain.from_iterable(given.items())]
 
 
 def _write_adapter(

@@ -101,8 +101,8 @@ def stored_collection(recipe: Recipe) -> Collection:
     }
     if recipe.first_pass is not None:
         fields = recipe.encoder.tokenization.query.first_documents
-        ranked = [first_pass_encoder(recipe).digest(), recipe.exact_encoding.model_dump(mode="json"), fields]
-        settings["first pass"] = ranked
+        own = [each.model_dump(mode="json") for each in (recipe.first_pass, recipe.exact_encoding)]
+        settings["first pass"] = [first_pass_encoder(recipe).digest(), fields, *own]
     read, check = partial(read_collection, recipe), partial(data_checks.check_collection, recipe)
     return cached_collection(recipe.cache, recipe_data(recipe), settings, read, check)
 

@@ -77,13 +77,15 @@ class Bm25(Settings):
 
 
 class FirstPass(Settings):
-    """How the first pass reads queries, as keys of `encoder.tokenization.query`; the defaults are what
-    Pyserini's class `ance` does."""
+    """How the first pass reads queries (the defaults are what Pyserini's class `ance` does), and what becomes
+    of the documents that it finds."""
 
     length_tokens: PositiveInt = 64
-    """The maximum length, special tokens included."""
+    """As `encoder.tokenization.query.length_tokens`."""
     template: str = "{text}"
-    """The text of a query."""
+    """As `encoder.tokenization.query.template`."""
+    words: PositiveInt | None = None
+    """How many words of a document become a field of queries, the first ones; null: all its contents."""
 
 
 class Recipe(Settings):

@@ -100,7 +100,6 @@ class RunDir:
         self.adapter = folder / "adapter"  # in peft's form
         self.index = folder / "index"
         self.first_pass = folder / "first-pass"  # the encoder, of a recipe with `first_pass`
-        self.lucene = folder / "lucene"  # the texts of the documents, for ANCE-PRF
         self.run_files = folder / "runs"
         # Called with each record of the metrics as it is written, in this process.
         self.listeners: list[Callable[[dict[str, Any]], None]] = []
