@@ -9,33 +9,33 @@ commit, which says what they buy. `python tests/measure_house.py` prints all fig
 from measure_house import HERE, measured, rooms
 
 ROOMS = {
-    "adapt": 1_498,
+    "adapt": 1_500,
     "commands": 1_361,
     "data": 4_760,
     "distributed": 380,
-    "encoders": 3_501,
+    "encoders": 3_506,
     "evaluation": 515,
     "negatives": 2_760,
     "pipeline": 4_018,
     "pyserini_bridge": 1_155,
-    "recipe": 2_234,
-    "refresher": 493,
-    "reports": 1_485,
-    "runs": 1_057,
+    "recipe": 2_252,
+    "refresher": 541,
+    "reports": 1_488,
+    "runs": 1_059,
     "storage": 834,
     "trainer": 2_956,
-    "vectors": 1_410,
+    "vectors": 1_578,
     "top": 743,
 }
 WHOLE = {
-    "files": 221,
-    "classes": 241,
+    "files": 222,
+    "classes": 242,
     "short private functions used once": 11,
-    "lines of imports": 2_706,
+    "lines of imports": 2_731,
     "lines of the reading path": 1_449,
     "modules that trainer/batch.py imports": 11,
     "lines of benchmarks": 5_497,
-    "lines of tests": 31_955,
+    "lines of tests": 32_354,
 }
 
 

@@ -66,16 +66,14 @@ def adapt(request: Request, overrides: Sequence[str] = (), plans: bool = False) 
         is_judged = COMPARED not in recipe.final_evaluation.split
         to_judge = output / "to_judge.csv" if recipe.train_name == "unjudged" else None
         found = verdict.judge(run, run.model) if is_judged else verdict.compare(run, COMPARED, to_judge)
-        record = {"chosen": found.chosen, "better": found.better, "sentence": found.sentence}
-        write_json(output / "verdict.json", record | {"rows": found.rows})
+        write_json(output / "verdict.json", vars(found))
         parquet = run.folder / "parquet"
         if not parquet.exists():
             convert_index(run.folder, parquet, VectorFormat("parquet"))
         commands = deliver(run, found.chosen if found.better else verdict.BASE)
         write_page(output / REPORT, found, text, commands, run, "test" if is_judged else COMPARED)
-    use = (f"  {command}" for command in commands)
-    report = f"report: {output / REPORT}"
-    return "\n".join([text, "", found.as_text(), "", report, heading("use it", commands[0]), *use])
+    lines = [text, "", found.as_text(), "", f"report: {output / REPORT}", heading("use it", commands[0])]
+    return "\n".join([*lines, *(f"  {command}" for command in commands)])
 
 
 def deliver(run: RunDir, chosen: str) -> list[str]:

@@ -85,16 +85,15 @@ def prepare(request: Request, overrides: Sequence[str], plans: bool = False) -> 
     ValueError for documents without any text; ConnectionError as `llm.ask` does; OnlyAnnounced instead of
     asking a language model if it only `plans`.
     """
-    data, recipe_file = request.output / "data", request.output / RECIPE
+    output = request.output
+    data, recipe_file = output / "data", output / RECIPE
     made_of = request.identity()
     if about := read_json_object(data / ABOUT):
         before = about["made of"]
         if changed := [name for name in {**before, **made_of} if before.get(name) != made_of.get(name)]:
-            raise ValueError(
-                f"{request.output} was made with other {', '.join(changed)}; pass another --output"
-            )
-    elif {path.name for path in request.output.glob("[!.]*")} - {PROMPT_FILE, "questions", "run"}:
-        raise FileExistsError(f"{request.output} has files that adapt did not write; pass another --output")
+            raise ValueError(f"{output} was made with other {', '.join(changed)}; pass another --output")
+    elif {path.name for path in output.glob("[!.]*")} - {PROMPT_FILE, "questions", "run"}:
+        raise FileExistsError(f"{output} has files that adapt did not write; pass another --output")
     else:
         with whole_folder(data) as new:
             text = _write_data(request, data, new, overrides, plans)

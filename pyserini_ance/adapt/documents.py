@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from io import BytesIO
 from itertools import batched, islice, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -184,7 +185,8 @@ def _file(path: Path, name: str, reading: Reading) -> Iterator[Passage]:
         elif (size := path.stat().st_size) > LARGEST_BYTES:
             raise ValueError(f"{size >> 20} MiB; split it, or write its records as .jsonl")
         else:
-            title, text = _plain(path) if kind in PLAIN else _converted(path)
+            with open_bytes(path) as file:
+                title, text = (_plain if kind in PLAIN else _converted)(kind, file.read())
             stem = path.stem.replace("_", " ") * bool(text.strip())
             found = [Passage(name, title or stem, text)]
     except Exception as error:  # whatever a broken file does to its reader
@@ -194,36 +196,39 @@ def _file(path: Path, name: str, reading: Reading) -> Iterator[Passage]:
     yield from found
 
 
-def _plain(path: Path) -> tuple[str, str]:
+def _plain(kind: str, raw: bytes) -> tuple[str, str]:
     """Title and text; the title is the first heading of Markdown."""
-    with open_bytes(path) as file:
-        raw = file.read()
     if b"\0" in raw[: 1 << 16]:
         raise ValueError("binary")
-    try:
-        text = raw.decode()
-    except UnicodeDecodeError:
-        from charset_normalizer import from_bytes
-
-        runs = re.findall(rb"[\x80-\xff]+", raw)
-        # Of 26 English texts with umlauts it takes 6 for Chinese or Japanese, and French for Polish.
-        if sum(len(run) == 1 for run in runs) > ALONE * sum(map(len, runs)):
-            text = raw.decode("cp1252", errors="replace")
-        elif best := from_bytes(raw).best():
-            text = str(best)
-        else:
-            raise ValueError("in no known encoding") from None
-    heading = _TITLE.search(text.partition("```")[0]) if path.suffix.lower() in MARKDOWN else None
+    text = _decoded(raw)
+    heading = _TITLE.search(text.partition("```")[0]) if kind in MARKDOWN else None
     return heading[1] if heading else "", text
 
 
-def _converted(path: Path) -> tuple[str, str]:
+def _decoded(raw: bytes) -> str:
+    """UTF-8, or what the bytes look like. Raises ValueError for bytes in no known encoding."""
+    from charset_normalizer import from_bytes
+
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        runs = re.findall(rb"[\x80-\xff]+", raw)
+    # Of 26 English texts with umlauts the library takes 6 for Chinese or Japanese, and French for Polish.
+    if sum(len(run) == 1 for run in runs) > ALONE * sum(map(len, runs)):
+        return raw.decode("cp1252", errors="replace")
+    if best := from_bytes(raw).best():
+        return str(best)
+    raise ValueError("in no known encoding")
+
+
+def _converted(kind: str, raw: bytes) -> tuple[str, str]:
     """Title and Markdown. Not by `MarkItDown` itself, which reads what it cannot convert as plain text."""
+    from bs4.dammit import EncodingDetector
     from markitdown import StreamInfo, converters
 
-    kind = extension(path)
-    with open(path, "rb") as file:
-        result = getattr(converters, CONVERTED[kind])().convert(file, StreamInfo(extension=kind))
+    if CONVERTED[kind] == "HtmlConverter" and not EncodingDetector.find_declared_encoding(raw, is_html=True):
+        raw = _decoded(raw).encode()
+    result = getattr(converters, CONVERTED[kind])().convert(BytesIO(raw), StreamInfo(extension=kind))
     return result.title or "", result.markdown
 
 

@@ -30,6 +30,7 @@ from pyserini_ance.encoders.tokenization import Tokenization
 from pyserini_ance.recipe.models import Bm25, Encoding, Recipe
 from pyserini_ance.storage.files import sha256_json
 from pyserini_ance.storage.publish import check_cache, leased, remove_unless_leased
+from pyserini_ance.vectors import ray_tasks
 from pyserini_ance.vectors import search as exact
 from pyserini_ance.vectors.encoding import ShardedVectors, encode_shards, encode_some
 from pyserini_ance.vectors.faiss_index import FLAT, FactoryIndex, make_index, size_bytes
@@ -222,10 +223,9 @@ class Snapshot:
         side: Side = "document",
     ) -> ShardedVectors:
         """`encode_shards` by any encoder, with the snapshot's settings."""
-        budget = self.encoding.tokens_per_batch
-        return encode_shards(
-            folder, key, encoder, tokens, side, self.precision, budget, label, self.world, hold=hold
-        )
+        settings = self.precision, self.encoding.tokens_per_batch, label, self.world
+        engine = ray_tasks.encode if self.encoding.engine == "ray" else None
+        return encode_shards(folder, key, encoder, tokens, side, *settings, hold=hold, engine=engine)
 
     def encode_some(
         self,

@@ -59,6 +59,9 @@ class Encoding(Settings):
     in bf16, proves each query's ranking, and repeats in fp32 those without a proof. A number, such as 64:
     candidates are found by the first 64 numbers of vectors, four times as many as are needed, and ranked by
     all; the final evaluation is exact."""
+    engine: Literal["inline", "ray"] = "inline"
+    """What encodes a whole collection: this process, or tasks of a Ray cluster. `--resume` may go on with
+    another one."""
 
 
 class Bm25(Settings):

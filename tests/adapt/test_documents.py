@@ -92,7 +92,15 @@ def test_files_that_are_no_documents_are_counted_and_named(tmp_path, monkeypatch
 )
 def test_texts_in_old_encodings(tmp_path, encoding, text):
     (tmp_path / "a.txt").write_bytes(text.encode(encoding))
-    assert [one.text for one in read(tmp_path, cuts=False)[0]] == [text]
+    (tmp_path / "b.html").write_bytes(f"<html><body><p>{text}</p></body></html>".encode(encoding))
+    assert [one.text.strip() for one in read(tmp_path, cuts=False)[0]] == [text.strip()] * 2
+
+
+def test_the_encoding_that_a_page_declares_counts(tmp_path):
+    page = '<html><head><meta charset="cp1252"></head><body><p>Größe „und“ Preis</p></body></html>'
+    (tmp_path / "a.html").write_bytes(page.encode("cp1252"))
+    (tmp_path / "b.html").write_bytes(page.replace("cp1252", "utf-16").encode("utf-16"))
+    assert [one.text for one in read(tmp_path, cuts=False)[0]] == ["Größe „und“ Preis"] * 2
 
 
 def test_a_count_agrees_with_its_noun():

@@ -1,6 +1,7 @@
 """docs/guides/scaling.md: its overrides fit their recipe, and its files run with a scheduler's variables."""
 
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -37,6 +38,32 @@ def test_the_shell_files_parse():
     for script in scripts:
         done = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True)
         assert done.returncode == 0, f"{script}\n{done.stderr}"
+
+
+def test_one_file_starts_on_a_laptop_in_a_ray_job_and_on_the_machines_of_a_cloud(tmp_path):
+    for program in ("ray", "pyserini-ance"):
+        (tmp_path / program).write_text(f'#!/bin/sh\necho {program} "$@" "[$RAY_ADDRESS]"\n')
+        (tmp_path / program).chmod(0o755)
+    (tmp_path / "train_ray.sh").write_text(FILES["train_ray.sh"])
+    named = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "RECIPE": "demo/ance", "RUN": "run"}
+
+    def said(**variables: str) -> list[str]:
+        script = ["bash", "train_ray.sh"]
+        done = subprocess.run(
+            script, cwd=tmp_path, env={**named, **variables}, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.splitlines()
+
+    trained = "pyserini-ance train demo/ance encoding.engine=ray --output run"
+    assert said() == [f"{trained} []"]
+    assert said(RAY_ADDRESS="10.1.0.1:6379") == [f"{trained} [10.1.0.1:6379]"]
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/environment.json").touch()
+    cloud, head = {"SKYPILOT_NODE_IPS": "10.0.0.1\n10.0.0.2"}, "10.0.0.1:6379"
+    first = ["ray start --head --port 6379", f"{trained} --resume", "ray stop"]
+    assert said(SKYPILOT_NODE_RANK="0", **cloud) == [f"{line} [{head}]" for line in first]
+    assert said(SKYPILOT_NODE_RANK="1", **cloud) == [f"ray start --address {head} --block [{head}]"]
 
 
 @pytest.fixture(scope="module")

@@ -34,7 +34,7 @@ from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.vectors.vector_store import KEY, written_windows
 
 REFRESH = {"async": {"every_steps": 10, "mode": "async", "adopt": 5}, "sync": {"every_steps": 10}}
-ENCODE = {"sample": 0.3, "min_recall": 0.9}
+ENCODE = {"part": 0.3, "min_recall": 0.9}
 REFRESH["corrected"] = {**REFRESH["async"], "encode": ENCODE}
 IN_BATCH = {"query": {"in_batch_negatives": True, "negatives": [ANN], "loss": LOSS}}
 VICTIMS = (["trainer"], ["trainer"], ["refresher"], ["refresher"], ["trainer", "refresher"])

@@ -91,6 +91,8 @@ REFUSED = [  # overrides of the base recipe, fragments of the message
         "when_ready skips; set `adopt` to a n",
     ),
     (refresh("encode: {sample: 1}"), "refresh.encode.sample: Input should be less than 1, got 1"),
+    (refresh("encode: {sample: 0.1, part: 0.1}"), "encode needs one of the keys `sample` and `part`, such"),
+    (refresh("encode: {min_recall: 0}"), "encode needs one of the keys `sample` and `part`, such as"),
     (
         [*refresh("encode: {sample: 0.1}"), "stages.only.trainable=query_tower"],
         "never changes; remove the key",
