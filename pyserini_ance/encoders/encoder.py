@@ -197,7 +197,7 @@ class Encoder:
         """A hash of all that the vectors depend on, wherever the weights come from."""
         digest = hashlib.sha256(self.config.model_dump_json(exclude=START_NAMES).encode())
         for name, tensor in sorted(self.towers.state_dict().items()):
-            weights = tensor.detach().cpu().contiguous().view(torch.uint8)
+            weights = tensor.detach().cpu().reshape(-1).view(torch.uint8)
             digest.update(name.encode() + weights.numpy().tobytes())
         return digest.hexdigest()
 

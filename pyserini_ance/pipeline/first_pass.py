@@ -59,7 +59,7 @@ def with_first_documents(recipe: Recipe, encoder: Encoder, data: PreparedData) -
     the fields `first_1`, `first_2`, ...
 
     data: the same collection, tokenized for the first pass. A query's own document (`ignore_identical_ids`)
-    stays, as in Pyserini.
+    stays, as in Pyserini. One process encodes and searches, the others wait for what it stores.
     """
     assert recipe.first_pass is not None
     start, collection, splits = time.perf_counter(), data.collection, dict[str, Split]()

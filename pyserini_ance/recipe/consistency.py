@@ -132,9 +132,10 @@ def _check_first_pass(recipe: "Recipe") -> Iterator[Problem]:
         if stage.trainable != "query_tower":
             text = "the first pass searches an index that never changes; set it to query_tower"
             yield ("stages", name, "trainable"), text
-        if stage != next(iter(recipe.stages.values())) and (
-            stage.starts_from_checkpoint or (stage.init_from == "initial" and recipe.external_starts)
-        ):
+        is_new_start = stage.starts_from_checkpoint or (
+            stage.init_from == "initial" and recipe.external_starts
+        )
+        if is_new_start and recipe.stage_before(name):
             text = "the first pass is by the encoder that the first stage starts from; start from `previous`"
             yield ("stages", name, "init_from"), text
 
