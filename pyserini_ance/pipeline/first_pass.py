@@ -19,7 +19,7 @@ from pyserini_ance.distributed.process_group import device_of
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.initial import initial_encoder
-from pyserini_ance.encoders.load_save import load_encoder
+from pyserini_ance.encoders.load_save import continue_encoder, load_encoder
 from pyserini_ance.encoders.tokenization import SideTokenization, TextTokenizer
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.pipeline.bm25_rankings import contents
@@ -36,9 +36,13 @@ def first_pass_encoder(recipe: Recipe, saved: Path | None = None) -> Encoder:
     """
     assert recipe.first_pass is not None
     device = device_of(recipe.device)
-    if start := next(iter(recipe.external_starts.values()), None):
-        saved = saved or Path(find_weights(start).encoder)
-    encoder = load_encoder(saved, device) if saved else initial_encoder(recipe.encoder, recipe.seed, device)
+    if saved:
+        encoder = load_encoder(saved)
+    elif start := next(iter(recipe.external_starts.values()), None):
+        folder = find_weights(start).encoder
+        encoder = continue_encoder(recipe.encoder, folder, start.allow_changes)  # raises what training would
+    else:
+        encoder = initial_encoder(recipe.encoder, recipe.seed)
     query = SideTokenization(**recipe.first_pass.model_dump(exclude={"words"}))
     settings = recipe.encoder.tokenization.model_copy(update={"query": query})
     # An encoder from elsewhere has the tokenizer of `encoder.model`: training checks it.

@@ -12,8 +12,10 @@ from helpers.stages import changed
 
 from pyserini_ance.data.trec import read_run
 from pyserini_ance.encoders.config import EncoderConfig
+from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.initial import initial_encoder
 from pyserini_ance.encoders.load_save import load_encoder
+from pyserini_ance.encoders.tokenization import SideTokenization, TextTokenizer
 from pyserini_ance.pipeline.preparation import read_collection, tokenize
 from pyserini_ance.recipe.load import dump, load
 from pyserini_ance.runs.rundir import RunDir
@@ -167,3 +169,19 @@ def test_a_killed_run_resumes_to_bitwise_the_same(train, undisturbed, tmp_path):
     done = train(folder, "--resume")
     assert done["code"] == 0, done["stderr"]
     assert outcome(folder) == outcome(undisturbed)
+
+
+def test_weights_from_another_run_rank_the_first_pass(loaded, undisturbed):
+    """Those of both its towers; what training would refuse is refused before."""
+    start = f"stages.prf.init_from={{folder: {undisturbed}, allow_changes: [tokenization]}}"
+    with pytest.raises(ValueError, match="has two towers"):
+        read_collection(changed(loaded, start))
+    found = read_collection(changed(loaded, start, "encoder.tied=false")).split("test")
+    model, documents = load_encoder(undisturbed / "model"), read_collection(loaded).documents
+    tokenization = model.config.tokenization.model_copy(update={"query": SideTokenization()})
+    tokenizer = TextTokenizer(model.tokenizer.tokenizers["query"], tokenization)
+    plain = Encoder(model.config.model_copy(update={"tokenization": tokenization}), model.towers, tokenizer)
+    texts = [{"text": text.strip()} for text in documents.columns["text"]]
+    scores = plain.encode(list(found.queries.columns["text"])) @ plain.encode(texts, "document").T
+    expected = [documents.columns["text"][row].strip() for row in scores.argmax(1)]
+    assert list(found.queries.columns["first_1"]) == expected
