@@ -32,6 +32,7 @@ SENTENCE_WORDS = range(6, 31)
 
 # A page's footer, form feed and header.
 PAGE_BREAK = re.compile(r"\n*\n[^\n]*\[Page +\w+\][ \t]*\n*\f?\n*(?:RFC \d+ [^\n]*\n)?\n*")
+CONTROLS = re.compile(r"[\0-\x08\r\x0e-\x1f]")  # rfc752 has NULs
 CONTENTS = re.compile(r"^.*(?:\.{3}|(?:\. ){3}).*$\n", re.MULTILINE)
 # At the start of a line, numbered ("1.", "1.2", "Appendix A.", "B.1."), or one of those without content.
 HEADING = re.compile(
@@ -83,7 +84,7 @@ def sections(folder: Path) -> Iterator[Section]:
         text = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode("utf-8", errors="replace")
         about = path.with_name(f"rfc{number}.json")
         title = json.loads(about.read_text(encoding="utf-8"))["title"] if about.exists() else f"RFC {number}"
-        text = CONTENTS.sub("", PAGE_BREAK.sub("\n\n", text.replace("\r", "")))
+        text = CONTENTS.sub("", PAGE_BREAK.sub("\n\n", CONTROLS.sub("", text)))
         # [before the first heading, heading, text, heading, text, ...]
         parts = HEADING.split(text)
         pairs = list(zip(parts[1::2], parts[2::2], strict=True)) or [("", text)]

@@ -27,7 +27,7 @@ Table of Contents
 
 1.  Introduction
 
-   Protocol {number} moves datagrams between
+   Protocol {number} moves data\0grams between
    two hosts. {words}
 
 
