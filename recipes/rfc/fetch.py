@@ -134,14 +134,17 @@ def collection(found: list[Section], asked: set[str], size: int) -> list[dict[st
     """Draw `size` passages: the relevant ones and others. Raises SystemExit if there are fewer."""
     known: set[str] = set()
     ordered: list[tuple[float, dict[str, str]]] = []
-    # Sections of queries first: the first of equal passages stays.
-    for section in sorted(found, key=lambda one: one.id not in asked):
-        for number, text in enumerate(passages(section, section.id in asked)):
-            if text not in known:
-                known.add(text)
-                id, relevant = f"{section.id}-{number}", section.id in asked and number == 0
-                record = {"_id": id, "title": section.title, "text": text}
-                ordered.append((-1 if relevant else drawn(f"passage {id}"), record))
+    cut = [
+        (section.id in asked and number == 0, f"{section.id}-{number}", section.title, text)
+        for section in found
+        for number, text in enumerate(passages(section, section.id in asked))
+    ]
+    # Relevant passages come first: the first of equal passages stays.
+    for relevant, id, title, text in sorted(cut, key=lambda one: not one[0]):
+        if text not in known:
+            known.add(text)
+            record = {"_id": id, "title": title, "text": text}
+            ordered.append((-1 if relevant else drawn(f"passage {id}"), record))
     if len(ordered) < size:
         raise SystemExit(f"--passages {size:,}: the packages have {len(ordered):,} different passages")
     ordered.sort(key=lambda pair: pair[0])

@@ -110,6 +110,13 @@ def test_a_sentence_of_two_sections_is_no_query(packages):
     assert asked == {f"rfc{number}-0" for number in range(2, 60)}
 
 
+def test_a_relevant_passage_that_another_section_goes_on_with_stays(packages, tmp_path):
+    second = words(1).split()[32:]  # rfc1 goes on with what answers the query of rfc60
+    (packages / "rfc60.txt").write_text(RFC.format(number=60, words=" ".join(second)))
+    lines = made(packages, tmp_path / "beir", 60, train=100, dev=100, test=100)
+    assert {json.loads(line)["_id"] for line in lines[:60]} == {f"rfc{number}-0-0" for number in range(1, 61)}
+
+
 def test_too_few_passages_are_refused(packages, tmp_path):
     with pytest.raises(SystemExit, match=r"--passages 1,000: the packages have 119 different passages"):
         made(packages, tmp_path / "beir", 1000)
