@@ -13,7 +13,7 @@ ROOMS = {
     "commands": 1_361,
     "data": 4_760,
     "distributed": 380,
-    "encoders": 3_506,
+    "encoders": 3_522,
     "evaluation": 515,
     "negatives": 2_769,
     "pipeline": 4_018,
@@ -35,7 +35,7 @@ WHOLE = {
     "lines of the reading path": 1_449,
     "modules that trainer/batch.py imports": 11,
     "lines of benchmarks": 5_497,
-    "lines of tests": 32_727,
+    "lines of tests": 32_750,
 }
 
 
