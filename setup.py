@@ -56,6 +56,7 @@ EXTRAS = {
     "adapt": ["datasketch>=1.6", "markdown-it-py>=3", "markitdown[docx,pdf]>=0.1.3"],
     "ir-datasets": ["ir-datasets>=0.5"],  # for data of kind ir_datasets
     "peft": ["peft>=0.18,<1"],  # for a stage's lora
+    "ray": ["ray>=2.50"],  # for encoding.engine: ray
     "tensorboard": ["tensorboard>=2.19"],  # for log_with: tensorboard
     "lint": ["ruff>=0.15", "mypy>=1.18", "types-PyYAML"],
     "docs": ["mkdocs-material>=9"],  # for `make docs`

@@ -62,6 +62,12 @@ def check_finite(vectors: np.ndarray, name: Callable[[int], str], cure: str) -> 
             raise ValueError(f"{name(row)} is {value} in dimension {column}; expected finite numbers; {cure}")
 
 
+def check_vectors(tokens: TokenStore, rows: np.ndarray, vectors: np.ndarray) -> None:
+    """`check_finite` of the vectors (B, D) of the texts `rows` (B,)."""
+    cure = "encode in fp32, or check the encoder's weights"
+    check_finite(vectors, lambda place: f"the vector of {tokens.name(int(rows[place]))}", cure)
+
+
 def to_host(
     batches: Iterable[tuple[np.ndarray, torch.Tensor]], tokens: TokenStore
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -75,8 +81,7 @@ def to_host(
     copies: deque[tuple[np.ndarray, torch.Tensor, torch.cuda.Event | None]] = deque()
 
     def checked(rows: np.ndarray, vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        cure = "encode in fp32, or check the encoder's weights"
-        check_finite(vectors, lambda place: f"the vector of {tokens.name(int(rows[place]))}", cure)
+        check_vectors(tokens, rows, vectors)
         return rows, vectors
 
     def oldest() -> tuple[np.ndarray, np.ndarray]:

@@ -136,13 +136,13 @@ def documents_encoded(stage: Stage, documents: int) -> int:
 
     An evaluation at the step of a refresh uses its vectors, with `when_ready` if it searches all documents.
     If only the query tower trains, all documents are encoded once, before the first step. A refresh that
-    corrects vectors counts its sample.
+    corrects vectors counts the share that it encodes.
     """
     if stage.trainable == "query_tower":
         return documents
     refreshes, encode = refresh_steps(stage), stage.effective_refresh.encode
     whole = refreshes & {0} if encode else refreshes
-    share = encode.sample if encode else 0.0
+    share = encode.share if encode else 0.0
     sample = min(documents, (stage.evaluate and stage.evaluate.sample_documents) or documents)
     steps = evaluation_steps(stage)
     if sample == documents:

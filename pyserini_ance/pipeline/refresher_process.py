@@ -51,7 +51,7 @@ def _arguments(recipe: Recipe, run: RunDir) -> list[str]:
     another machine. No path depends on the working directory."""
 
     def settings_of(recipe: Recipe) -> dict[str, Any]:
-        return absolute(recipe).model_dump(mode="json", include=set(RUNTIME_KEYS))
+        return absolute(recipe).model_dump(mode="json", include=RUNTIME_KEYS)
 
     saved = settings_of(run.read_recipe())
     overrides = [

@@ -47,17 +47,32 @@ class ProductSettings(Settings):
 class CorrectedEncoding(Settings):
     """Which documents a refresh encodes; the vectors of the others are corrected.
 
-    They are those of the stage's last refresh that encoded all documents, as the first one does. A linear map
-    to the present model's vectors is fitted on the sample (corrector networks, Monath et al. 2024,
-    arXiv:2409.01890). A fifth of the sample first measures such a map. Only mining sees corrected vectors: an
-    evaluation encodes all that it searches.
+    The first refresh encodes all documents. A later one fits a linear map to the present model's vectors on
+    the documents that it encodes (corrector networks, Monath et al. 2024, arXiv:2409.01890), from their older
+    vectors and the mean of their tokens' present embeddings. A fifth of these documents first measures such a
+    map. Only mining sees corrected vectors: an evaluation encodes all that it searches. Set one of `sample`
+    and `part`.
     """
 
-    sample: float = Field(gt=0, lt=1)
-    """The share of the documents (MaxP: passages), drawn at random, that a refresh encodes."""
+    sample: float | None = Field(default=None, gt=0, lt=1)
+    """The share of the documents (MaxP: passages), drawn at random, that a refresh encodes. It corrects the
+    vectors of the last refresh that encoded all documents."""
+    part: float | None = Field(default=None, gt=0, lt=1)
+    """The share that a refresh encodes: the oldest, and for a fifth of the share any others, which measure.
+    It corrects the vectors of the last refresh: encoded ones, and corrected ones once more."""
     min_recall: float = Field(default=0.3, ge=0, le=1)
     """The least measured recall of the exact top `top_k`; below it a refresh encodes all documents, and later
     ones start from their vectors."""
+
+    @property
+    def share(self) -> float:
+        return self.sample or self.part or 0.0
+
+    @model_validator(mode="after")
+    def check_one_share(self) -> "CorrectedEncoding":
+        if (self.sample is None) == (self.part is None):
+            raise ValueError("encode needs one of the keys `sample` and `part`, such as encode: {part: 0.25}")
+        return self
 
 
 class Refresh(ProductSettings):
@@ -79,7 +94,7 @@ class Refresh(ProductSettings):
     documents that contains one of its answers, as in the code of ANCE-Tele (200); a question without such a
     document does not train until the next mining. Null: only questions with judgments train."""
     encode: CorrectedEncoding | None = None
-    """Encode a sample of the documents and correct the vectors of the others; null: encode all of them."""
+    """Encode some of the documents and correct the vectors of the others; null: encode all of them."""
     restart_queries: bool = False
     """Whether the order of queries begins anew, in another order, with every adoption of new negatives, as
     microsoft/ANCE reads each new file from its beginning; false: the epoch goes on."""

@@ -84,7 +84,8 @@ class RunHistory:
         `loss`: unweighted, of each term, and WEIGHTED_SUM where a step has several terms or a weight; `dev`,
         with several splits also of each; `gradient norm`; `live searches`; `age` of the negatives in use, in
         steps. At each adoption: `turnover` and mean margin (MARGIN and a kind) of each table, candidates
-        `dropped` by filter, and what a refresh measured of the vectors that it `corrected`.
+        `dropped` by filter, what a refresh measured of the vectors that it `corrected`, and the age that the
+        encoded ones under them had (`age`).
         """
         lines: dict[str, dict[str, Series]] = defaultdict(lambda: defaultdict(Series))
         last_stage: dict[tuple[str, str], str] = {}
@@ -132,6 +133,8 @@ class RunHistory:
                 measured = record.get("encoded", {})
                 names = ("recall", "rank_correlation")
                 yield "corrected", x, stage, {name: measured[name] for name in names if name in measured}
+                ages = {"age of vectors, mean": "mean_age_steps", "age of vectors, oldest": "max_age_steps"}
+                yield "age", x, stage, {name: measured[key] for name, key in ages.items() if key in measured}
         for stage, (first, steps) in self.stages.items():
             adopted = [record for record in self.adoptions if record["stage"] == stage]
             for record, end in zip(adopted, [*(r["step"] for r in adopted[1:]), steps], strict=False):

@@ -15,6 +15,7 @@ from pyserini_ance.distributed.world import World
 from pyserini_ance.negatives.source import TableSource
 from pyserini_ance.negatives.table import NegativeTable
 from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.recipe.refresh_settings import CorrectedEncoding
 from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.runs.run_log import RunLog
 from pyserini_ance.runs.rundir import RunDir, complete_steps, step_of
@@ -209,12 +210,12 @@ def newest_generation_before(run: RunDir, stage: str, step: int) -> Path | None:
     return before[-1] if before else None
 
 
-def base_before(run: RunDir, stage: str, step: int) -> int | None:
-    """The step of the last complete generation of `stage` before `step` for which all documents were encoded:
-    the one whose vectors a refresh corrects (`refresh.encode`)."""
+def base_before(run: RunDir, stage: str, step: int, encode: CorrectedEncoding) -> int | None:
+    """The step of the generation of `stage` whose vectors the refresh at `step` corrects: the last complete
+    one before, for a sample the last for which all documents were encoded."""
     for folder in reversed(complete_steps(run.negatives, stage)):
         encoded = read_manifest(folder, verify=False).get(ENCODED, {})
-        if step_of(folder.name) < step and not encoded.get("corrected"):
+        if step_of(folder.name) < step and (encode.part or not encoded.get("corrected")):
             return step_of(folder.name)
     return None
 

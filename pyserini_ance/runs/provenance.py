@@ -28,11 +28,11 @@ PACKAGES = (
 )
 MEMORY_KINDS = ("process", "GPU", "largest child")
 GIT_SECONDS = 5  # a run does not wait longer for its commit
-# Keys of where a run computes and is seen, not of what it computes.
-RUNTIME_KEYS = ("cache", "device", "threads", "refresher", "log_with")
-
-# Keys of `encoding` with which a search finds the same documents.
-EXACT_SEARCH_KEYS = {"search"}
+# Keys of where a run computes and is seen, not of what it computes; as pydantic includes or excludes them.
+RUNTIME_KEYS: dict[str, Any] = {
+    **dict.fromkeys(("cache", "device", "threads", "refresher", "log_with"), True),
+    "encoding": {"engine"},
+}
 
 
 def environment(device: str, processes: int, collection: "Collection") -> dict:
@@ -119,8 +119,9 @@ def config_hash(recipe: Recipe) -> str:
 
 def hashed_settings(recipe: Recipe) -> dict[str, Any]:
     """The settings that `config_hash` is a digest of, as JSON values."""
-    irrelevant = dict.fromkeys(("seed", "save_total_limit", "expect", *RUNTIME_KEYS), True)
-    exclude: dict[str, Any] = {**irrelevant, "encoding": EXACT_SEARCH_KEYS}
+    irrelevant = dict.fromkeys(("seed", "save_total_limit", "expect"), True)
+    # A search finds the same documents by each library.
+    exclude = {**irrelevant, **RUNTIME_KEYS, "encoding": {"engine", "search"}}
     settings: dict[str, Any] = absolute(recipe).model_dump(mode="json", exclude=exclude)
     for name, init_from in source_runs(recipe).items():
         if (run := source_run(init_from)).recipe.exists():

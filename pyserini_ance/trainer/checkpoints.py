@@ -81,8 +81,8 @@ class StageCheckpoints:
         # there.
         best = {p.best_step for p in (published, progress)}
         encoded = {published.step, *pending}
-        if self.stage.effective_refresh.encode:  # the refreshes that are pending, and the next one
-            bases = {base_before(self.run, self.name, step) for step in (*pending, self.stage.steps)}
+        if encode := self.stage.effective_refresh.encode:  # the refreshes that are pending, and the next one
+            bases = {base_before(self.run, self.name, step, encode) for step in (*pending, self.stage.steps)}
             encoded |= {step for step in bases if step is not None}
         checkpoints = {*encoded, *(step for step in best if step is not None)}
         prune_stage(self.run, self.name, self.recipe, checkpoints, encoded)

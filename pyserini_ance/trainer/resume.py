@@ -100,7 +100,7 @@ def differing_settings(run: RunDir, recipe: Recipe, *ignored: str) -> str:
 
     The machine's settings, published figures and the keys `ignored` do not count.
     """
-    left_out = {*RUNTIME_KEYS, "expect", *ignored}
+    left_out = {**RUNTIME_KEYS, **dict.fromkeys(("expect", *ignored), True)}
     of_run, given = (
         absolute(one).model_dump(mode="json", exclude=left_out) for one in (run.read_recipe(), recipe)
     )

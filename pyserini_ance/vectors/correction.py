@@ -7,6 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy import stats
+from torch.nn import functional
+
+from pyserini_ance.data.token_store import TokenStore
+from pyserini_ance.encoders.encoder import Encoder, to_device
 
 # Of a ridge, in units of the mean eigenvalue; the greatest first.
 PENALTIES = 10.0 ** np.arange(2, -4.5, -0.5)
@@ -15,7 +19,9 @@ ROWS_PER_BLOCK, QUERIES_PER_BLOCK = 8192, 50
 
 @dataclass(frozen=True, eq=False)
 class Correction:
-    """A linear map of vectors, by `matrix` (D, D) and `bias` (D,) float32; `normalizes`: to length 1.
+    """A linear map of inputs, by `matrix` (I, D) and `bias` (D,) float32; `normalizes`: to length 1.
+
+    An input has the D numbers of an old vector, and I - D others of the same text, such as `token_means`.
 
     Differs from Monath et al., who train a network of one hidden layer: from the two-layer MiniLM to its
     weights 100 steps of ANCE later, 10 % of 4,987 documents recover 0.60 of the top 200 by either, and the
@@ -26,29 +32,35 @@ class Correction:
     bias: np.ndarray
     normalizes: bool
 
-    def __call__(self, vectors: np.ndarray) -> np.ndarray:
-        """Corrected vectors (R, D) float32 of old ones (R, D)."""
-        corrected = vectors @ self.matrix + self.bias
+    def __call__(self, inputs: np.ndarray) -> np.ndarray:
+        """Corrected vectors (R, D) float32 of inputs (R, I)."""
+        corrected = inputs @ self.matrix + self.bias
         if self.normalizes:
             corrected /= np.linalg.norm(corrected, axis=1, keepdims=True)
         return corrected
 
     @classmethod
-    def fit(cls, old: np.ndarray, new: np.ndarray, normalizes: bool) -> "Correction":
-        """The map by ridge regression from `old` (R, D) to `new` (R, D) float32, vectors of the same texts.
+    def fit(cls, inputs: np.ndarray, new: np.ndarray, normalizes: bool) -> "Correction":
+        """The map by ridge regression from `inputs` (R, I) to the vectors `new` (R, D) float32 of the texts.
 
-        What is penalised is the difference to the identity: without data vectors stay as they are. The
-        penalty is that of PENALTIES with the least generalised cross-validation (Golub, Heath and Wahba
-        1979), without those that leave more than R / 2 degrees of freedom, which it cannot judge.
+        What is penalised is the difference to the old vectors: without data these stay as they are. The other
+        numbers are scaled to the variance of the old vectors. The penalty is that of PENALTIES with the least
+        generalised cross-validation (Golub, Heath and Wahba 1979), without those that leave more than R / 2
+        degrees of freedom, which it cannot judge.
         """
-        rows, size = old.shape
-        center, shift = old.mean(0, np.float64), new.mean(0, np.float64) - old.mean(0, np.float64)
-        gram, product, total = np.zeros((size, size)), np.zeros((size, size)), 0.0
+        (rows, size), dimension = inputs.shape, new.shape[1]
+        center = inputs.mean(0, np.float64)
+        shift = new.mean(0, np.float64) - center[:dimension]
+        gram, product, total = np.zeros((size, size)), np.zeros((size, dimension)), 0.0
         for start in range(0, rows, ROWS_PER_BLOCK):
             block = slice(start, start + ROWS_PER_BLOCK)
-            x = old[block] - center
-            y = new[block] - old[block] - shift
+            x = inputs[block] - center
+            y = new[block] - inputs[block, :dimension] - shift
             gram, product, total = gram + x.T @ x, product + x.T @ y, total + np.square(y).sum()
+        weights, variances = np.ones(size), np.diag(gram)
+        if size > dimension and (others := variances[dimension:].mean()) > 0:
+            weights[dimension:] = np.sqrt(variances[:dimension].mean() / others)
+        gram, product = gram * np.outer(weights, weights), product * weights[:, None]
         values, vectors = np.linalg.eigh(gram)
         values = np.maximum(values, 0)
         rotated = vectors.T @ product
@@ -63,9 +75,25 @@ class Correction:
 
         scale = max(values.mean(), np.finfo(np.float32).tiny)
         penalty = min((float(scale * one) for one in PENALTIES), key=risk)
-        change = vectors @ (rotated / (values + penalty)[:, None])
+        change = weights[:, None] * (vectors @ (rotated / (values + penalty)[:, None]))
         bias = shift - center @ change
-        return cls((np.eye(size) + change).astype(np.float32), bias.astype(np.float32), normalizes)
+        return cls((np.eye(size, dimension) + change).astype(np.float32), bias.astype(np.float32), normalizes)
+
+
+def token_means(encoder: Encoder, tokens: TokenStore, rows: np.ndarray) -> np.ndarray:
+    """(R, E) float32: the mean of the embeddings of the tokens of each of the documents `rows` (R,), before
+    any layer. E is 0 without layers: then a vector is such a mean, and as fast to compute."""
+    if (transformer := encoder.towers.documents.transformer) is None:
+        return np.empty((len(rows), 0), np.float32)
+    embeddings = transformer.get_input_embeddings().weight.detach()
+    means = np.empty((len(rows), embeddings.shape[1]), np.float32)
+    for start in range(0, len(rows), ROWS_PER_BLOCK):
+        block = slice(start, start + ROWS_PER_BLOCK)
+        ids, mask = tokens.batch(rows[block], encoder.length_tokens("document"))
+        lengths = mask.sum(1)
+        bags = to_device(encoder.device, ids[mask.astype(bool)], lengths.cumsum() - lengths)
+        means[block] = functional.embedding_bag(bags[0], embeddings, bags[1], mode="mean").float().cpu()
+    return means
 
 
 def agreement(queries: np.ndarray, exact: np.ndarray, other: np.ndarray, k: int) -> tuple[float, float]:

@@ -1,7 +1,7 @@
 """Encode token stores into vectors: some rows in memory, or a whole collection in shards, one per process;
 and how texts are cut into shards."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from itertools import pairwise
@@ -15,7 +15,7 @@ from tqdm import tqdm
 from pyserini_ance.data.collection import Side
 from pyserini_ance.data.token_store import TokenStore
 from pyserini_ance.distributed.world import World
-from pyserini_ance.encoders.encoder import Encoder, to_device, to_host
+from pyserini_ance.encoders.encoder import Encoder, check_vectors, to_device, to_host
 from pyserini_ance.encoders.hardware import Precision
 from pyserini_ance.storage.progress import progress_bar
 from pyserini_ance.vectors.search import has_room
@@ -125,6 +125,41 @@ class ShardedVectors:
         return np.concatenate([np.empty((0, self.shape[1]), np.float32), *pieces])
 
 
+class Windows(NamedTuple):
+    """Windows of consecutive texts to encode, as their rows [start, stop), and how."""
+
+    encoder: Encoder
+    tokens: TokenStore
+    side: Side
+    precision: Precision
+    tokens_per_batch: int | None
+    bounds: list[tuple[int, int]]
+
+    def encode(
+        self, done: Callable[[int], object], held: torch.Tensor | None = None, first: int = 0
+    ) -> Generator[tuple[int, np.ndarray]]:
+        """Encode in this process, as an Engine; vectors on a GPU also go to `held`, from row `first` on."""
+        encoder, settings = self.encoder, (self.side, self.precision, self.tokens_per_batch)
+
+        def encoded(rows: np.ndarray) -> Iterator[tuple[np.ndarray, torch.Tensor]]:
+            for batch, vectors in encoder.encode_on_device(self.tokens, rows, *settings):
+                if held is not None:
+                    held[to_device(held.device, batch - first)[0]] = vectors
+                yield batch, vectors
+
+        for start, stop in self.bounds:
+            window = np.empty((stop - start, encoder.dimension), np.float32)
+            for batch_rows, vectors in to_host(encoded(np.arange(start, stop)), self.tokens):
+                window[batch_rows - start] = vectors
+                done(len(batch_rows))
+            yield start, window
+
+
+# Encodes windows elsewhere: yields each one's first row and vectors (W, D), in any order, and calls `done`
+# with the number of texts that it has just encoded.
+Engine = Callable[[Windows, Callable[[int], object]], Generator[tuple[int, np.ndarray]]]
+
+
 def encode_some(
     encoder: Encoder,
     tokens: TokenStore,
@@ -173,6 +208,7 @@ def encode_shards(
     world: World,
     windows: np.ndarray | None = None,
     hold: bool = False,
+    engine: Engine | None = None,
 ) -> ShardedVectors:
     """The vectors of every text of `tokens`, stored under `folder`; an interrupted encoding is continued.
 
@@ -186,7 +222,7 @@ def encode_shards(
     windows: (W + 1,) rows; no batch has texts of two of these W windows, and a process encodes whole ones:
     vectors then do not depend on the number of processes. None: `ROWS_PER_WINDOW` texts of a shard. hold:
     keep this process's vectors on its GPU as well (`ShardedVectors.held`), if it has the room and none of
-    them was written before.
+    them was written before. engine: what encodes this process's windows in its place.
     """
     world.on_main(lambda: folder.mkdir(parents=True, exist_ok=True))
     # One store per process: two hosts that write into one file over NFS overwrite each other's bytes, whole
@@ -210,23 +246,17 @@ def encode_shards(
         held = None
         vectors_bytes = store.rows * encoder.dimension * np.dtype(np.float32).itemsize
         on_gpu = encoder.device.type != "cpu"
-        if hold and on_gpu and not written and has_room(vectors_bytes, str(encoder.device)):
+        if hold and on_gpu and not written and not engine and has_room(vectors_bytes, str(encoder.device)):
             held = torch.empty((store.rows, encoder.dimension), device=encoder.device)
-
-        def encoded(rows: np.ndarray) -> Iterator[tuple[np.ndarray, torch.Tensor]]:
-            for batch, vectors in encoder.encode_on_device(tokens, rows, side, precision, tokens_per_batch):
-                if held is not None:
-                    held[to_device(held.device, batch - first)[0]] = vectors
-                yield batch, vectors
-
+        todo = Windows(encoder, tokens, side, precision, tokens_per_batch, missing)
         bar = _progress_bar(sum(stop - start for start, stop in missing), label, world)
-        with bar, ThreadPoolExecutor(1, "vector writer") as writer:  # a GPU does not wait for the disk
+        encoded = engine(todo, bar.update) if engine and missing else todo.encode(bar.update, held, first)
+        # A GPU does not wait for the disk.
+        with bar, closing(encoded), ThreadPoolExecutor(1, "vector writer") as writer:
             writing: Future[None] | None = None
-            for start, stop in missing:
-                window = np.empty((stop - start, encoder.dimension), np.float32)
-                for batch_rows, vectors in to_host(encoded(np.arange(start, stop)), tokens):
-                    window[batch_rows - start] = vectors
-                    bar.update(len(batch_rows))
+            for start, window in encoded:
+                if engine:
+                    check_vectors(tokens, np.arange(start, start + len(window)), window)
                 if writing is not None:
                     writing.result()
                 writing = writer.submit(store.write, start - first, window)

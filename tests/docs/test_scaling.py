@@ -1,6 +1,7 @@
 """docs/guides/scaling.md: its overrides fit their recipe, and its files run with a scheduler's variables."""
 
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from helpers.pages import blocks, environment, files, guide
+from helpers.pages import ROOT, blocks, environment, files, guide
 
 from pyserini_ance.encoders.config import EncoderConfig
 from pyserini_ance.encoders.initial import initial_encoder
@@ -17,6 +18,7 @@ from pyserini_ance.recipe.load import load
 
 PAGE = guide("scaling")
 FILES = files(PAGE)
+SKY = yaml.safe_load((ROOT / "docs/examples/encode.sky.yaml").read_text())
 SHARDS = 3
 VARIABLES: dict[str, str] = {}  # of the programs that `whole` has written
 
@@ -32,11 +34,44 @@ def test_a_recipe_without_bm25_takes_its_ranking_from_a_file():
 
 
 def test_the_shell_files_parse():
-    scripts = [*blocks(PAGE, "bash"), yaml.safe_load(FILES["encode.sky.yaml"])["run"]]
+    scripts = [*blocks(PAGE, "bash"), SKY["run"]]
     assert len(scripts) > 10
     for script in scripts:
         done = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True)
         assert done.returncode == 0, f"{script}\n{done.stderr}"
+
+
+def test_the_engines_are_settings_of_a_recipe():
+    (engine,) = [yaml.safe_load(block) for block in blocks(PAGE, "yaml") if block.startswith("encoding:")]
+    given = f"encoding={json.dumps(engine['encoding'])}"
+    assert load("demo/ance", given).recipe.encoding.engine.model == "BAAI/bge-base-en-v1.5"
+    assert load("demo/ance", "encoding.engine=ray").recipe.encoding.engine == "ray"
+
+
+def test_one_file_starts_on_a_laptop_in_a_ray_job_and_on_the_machines_of_a_cloud(tmp_path):
+    for program in ("ray", "pyserini-ance"):
+        (tmp_path / program).write_text(f'#!/bin/sh\necho {program} "$@" "[$RAY_ADDRESS]"\n')
+        (tmp_path / program).chmod(0o755)
+    (tmp_path / "train_ray.sh").write_text(FILES["train_ray.sh"])
+    named = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "RECIPE": "demo/ance", "RUN": "run"}
+
+    def said(**variables: str) -> list[str]:
+        script = ["bash", "train_ray.sh"]
+        done = subprocess.run(
+            script, cwd=tmp_path, env={**named, **variables}, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.splitlines()
+
+    trained = "pyserini-ance train demo/ance encoding.engine=ray --output run"
+    assert said() == [f"{trained} []"]
+    assert said(RAY_ADDRESS="10.1.0.1:6379") == [f"{trained} [10.1.0.1:6379]"]
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/environment.json").touch()
+    cloud, head = {"SKYPILOT_NODE_IPS": "10.0.0.1\n10.0.0.2"}, "10.0.0.1:6379"
+    first = ["ray start --head --port 6379", f"{trained} --resume", "ray stop"]
+    assert said(SKYPILOT_NODE_RANK="0", **cloud) == [f"{line} [{head}]" for line in first]
+    assert said(SKYPILOT_NODE_RANK="1", **cloud) == [f"ray start --address {head} --block [{head}]"]
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +129,7 @@ def test_a_job_array_and_the_merge_after_it(whole, tmp_path):
 
 @pytest.mark.long
 def test_the_machines_of_a_cloud(whole, tmp_path):
-    script = yaml.safe_load(FILES["encode.sky.yaml"])["run"]
+    script = SKY["run"]
     data = tmp_path / "bucket"
     data.mkdir()
     for name in ("corpus.jsonl", "model"):

@@ -13,6 +13,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -30,7 +31,7 @@ from pyserini_ance.runs import run_log as runs_log
 from pyserini_ance.runs.generation import RefreshRequest
 from pyserini_ance.storage import files
 from pyserini_ance.trainer import trainer
-from pyserini_ance.vectors import encoding
+from pyserini_ance.vectors import encoding, ray_tasks
 from pyserini_ance.vectors.vector_store import VectorStore, written_windows
 
 
@@ -93,6 +94,28 @@ terminate_parent_in_step = partial(before_step, act=partial(signal_parent, signa
 def short_windows(stage: str, step: int) -> None:
     """Windows of 64 documents: an encoding of a small collection has many."""
     encoding.ROWS_PER_WINDOW = 64
+
+
+def on_a_ray_cluster(address_and_marker: str, step: int) -> None:
+    """Windows of 8 documents. Where there is no file `marker`, a worker dies when it has encoded one; this
+    process dies when it has written `step` of them."""
+    address, marker = address_and_marker.split()
+    os.environ[ray_tasks.ADDRESS], encoding.ROWS_PER_WINDOW = address, 8
+    encode_window, write, written = ray_tasks.encode_window, VectorStore.write, []
+
+    def dying(*arguments):
+        vectors = encode_window(*arguments)
+        with suppress(FileExistsError), open(marker, "x"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return vectors
+
+    def counted(store, first, vectors):
+        write(store, first, vectors)
+        written.append(first)
+        if len(written) == step:
+            kill()
+
+    ray_tasks.encode_window, VectorStore.write = dying, counted
 
 
 def windows_of_missing_rows(stage: str, step: int) -> None:

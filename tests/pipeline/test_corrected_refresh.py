@@ -1,4 +1,4 @@
-"""Runs whose refreshes encode a sample and correct the vectors of the other documents."""
+"""Runs whose refreshes encode a part, the oldest documents first, and correct the vectors of the others."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ from pyserini_ance.pipeline.plan import documents_encoded
 from pyserini_ance.recipe.load import dump
 from pyserini_ance.storage.files import read_json_lines
 
-ENCODE = {"sample": 0.4, "min_recall": 0}
+ENCODE = {"part": 0.4, "min_recall": 0}
 DEV = {"every_steps": 6, "sample_documents": 20, "keep_best": False}
 STAGE = make_stage(ANN, steps=12, refresh={"every_steps": 3, "encode": ENCODE}, evaluate=DEV)
 
@@ -27,16 +27,20 @@ def encoded(run: Path) -> list[dict]:
     return [r["encoded"] for r in read_json_lines(run / "metrics.jsonl") if r["event"] == "generation"]
 
 
-def test_each_refresh_after_the_first_encodes_a_sample(undisturbed, small_recipe):
+def test_each_refresh_after_the_first_encodes_a_part(undisturbed, small_recipe):
     whole, *others = encoded(undisturbed)
     assert whole == {"documents": 30} and len(others) == 3
-    assert all((one["documents"], one["base"], one["corrected"]) == (12, 0, True) for one in others)
+    assert all((one["documents"], one["part"], one["corrected"]) == (12, 0.4, True) for one in others)
+    assert [one["base"] for one in others] == [0, 3, 6]
+    ages = [(one["mean_age_steps"], one["max_age_steps"]) for one in others]
+    assert ages[0] == (3 * 18 / 30, 3) and ages[2][1] == 6  # those of step 0 are encoded again
     stage = small_recipe({"ance": STAGE}).stages["ance"]
     assert documents_encoded(stage, 30) == 30 + 3 * 12 + 2 * 20  # dev samples before step 6 and at the end
     found = outcome(undisturbed)
     assert folders(found, "checkpoints") == ["ance-00000012", "initial-00000000"]
     assert not any(name.startswith("scratch/") for name in found["files"])
-    assert "Corrected vectors" in (undisturbed / "report.html").read_text()
+    report = (undisturbed / "report.html").read_text()
+    assert "Corrected vectors" in report and "age of vectors, oldest" in report
 
 
 def test_a_run_killed_within_a_correction_resumes_to_bitwise_the_same(train, undisturbed, tmp_path):
@@ -49,7 +53,7 @@ def test_a_run_killed_within_a_correction_resumes_to_bitwise_the_same(train, und
         where = json.loads((folder / "state.json").read_text())["where"]
         assert where == f"stage ance, step {3 * number + 3}"
         kept = sorted(path.name for path in (folder / "checkpoints").iterdir() if path.name[0] != ".")
-        assert "ance-00000000" in kept  # its vectors are corrected
+        assert f"ance-{3 * number:08d}" in kept  # its vectors are corrected
     done = train(folder, "--resume")
     assert done["code"] == 0, done["stderr"]
     assert outcome(folder) == outcome(undisturbed)

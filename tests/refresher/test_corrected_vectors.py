@@ -19,7 +19,7 @@ from pyserini_ance.runs.generation import (
 )
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.publish import read_manifest
-from pyserini_ance.vectors.correction import Correction
+from pyserini_ance.vectors.correction import Correction, token_means
 
 STAGE = {
     "steps": 8,
@@ -29,7 +29,8 @@ STAGE = {
     "refresh": {"every_steps": 2, "encode": {"sample": 0.5, "min_recall": 0}},
     "evaluate": {"every_steps": 2, "measure": "RR@10"},
 }
-KEY = (42, 0, 2)
+KEY, NOW = (42, 0, 2), np.zeros(30)
+SAMPLE = CorrectedEncoding(sample=0.5, min_recall=0)
 
 
 def publish(run: RunDir, recipe: Recipe, step: int) -> Checkpoint:
@@ -45,14 +46,14 @@ def snapshot_of(run: RunDir, recipe: Recipe, step: int, world: World | None = No
     return Snapshot.of(Checkpoint.open(run.checkpoint("a", step)), data, recipe, run, world or World())
 
 
-def made(folder, recipe, *steps: int) -> tuple[RunDir, list[dict]]:
+def made(folder, recipe, *steps: int, kinds=("tables", "dev")) -> tuple[RunDir, list[dict]]:
     """The tables and then the dev score of each step; returns the reports of the tables."""
     run = RunDir(folder)
     refresher = Refresher(recipe, tokenize(recipe, read_collection(recipe)), run, World())
     reports = []
     for step in steps:
         checkpoint = publish(run, recipe, step)
-        for kind in ("tables", "dev"):
+        for kind in kinds:
             refresher.make(RefreshRequest(kind, "a", step, checkpoint.weights))
         reports.append(open_generation(run.generation("a", step), {}).report[ENCODED])
     return run, reports
@@ -73,12 +74,13 @@ def test_the_sample_is_exact_and_the_others_are_mapped(recipe, tmp_path):
     for step in (0, 2):
         publish(run, recipe, step)
     base, snapshot, exact = (snapshot_of(run, recipe, step) for step in (0, 2, 2))
-    encode = CorrectedEncoding(sample=0.5, min_recall=0)
-    measured = correct_vectors(snapshot, base.document_vectors, encode, 5, KEY)
+    measured = correct_vectors(snapshot, base.document_vectors, SAMPLE, 5, KEY, NOW)
     old, new, corrected = base.document_vectors[:], exact.document_vectors[:], snapshot.mined_vectors[:]
     same = np.abs(corrected - new).max(1) < 1e-5
     assert same.sum() == 15 and measured["documents"] == 15
-    expected = Correction.fit(old[same], new[same], normalizes=False)(old)
+    means = token_means(exact.encoder, exact.data.documents, np.arange(30))
+    inputs = np.concatenate([old, means], axis=1)
+    expected = Correction.fit(inputs[same], new[same], normalizes=False)(inputs)
     np.testing.assert_allclose(corrected[~same], expected[~same], atol=1e-4)
     assert "document_vectors" not in vars(snapshot)
     scores = snapshot.query_vectors @ corrected.T
@@ -124,7 +126,7 @@ def test_below_the_bound_all_documents_are_encoded_and_become_the_base(
     run, reports = made(tmp_path / "run", with_encode(small_recipe, min_recall=0.5), 0, 2, 4)
     assert [report["documents"] for report in reports] == [30, 45, 15]
     assert [report.get("base") for report in reports] == [None, 0, 2]
-    assert [base_before(run, "a", step) for step in (0, 2, 4, 9)] == [None, 0, 2, 2]
+    assert [base_before(run, "a", step, SAMPLE) for step in (0, 2, 4, 9)] == [None, 0, 2, 2]
     assert (
         "step 2: corrected vectors have recall 0.400, less than min_recall 0.5: all documents" in caplog.text
     )
@@ -136,11 +138,54 @@ def test_below_the_bound_all_documents_are_encoded_and_become_the_base(
     assert np.array_equal(tables[0].candidates, tables[1].candidates)
 
 
+def rolling(small_recipe, part: float) -> Recipe:
+    refresh = {"every_steps": 2, "encode": {"part": part, "min_recall": 0}}
+    return small_recipe({"a": {**STAGE, "refresh": refresh, "evaluate": None}})
+
+
+def test_the_oldest_documents_are_encoded_and_the_others_corrected_once_more(small_recipe, tmp_path):
+    """As a slow loop over what is stored: which documents have the vectors of a whole encoding."""
+    recipe = rolling(small_recipe, 0.3333)
+    run, reports = made(tmp_path, recipe, *range(0, 12, 2), kinds=("tables",))
+    stored, encoded_at = snapshot_of(run, recipe, 0).document_vectors[:], np.zeros(30)
+    for number, step in enumerate(range(2, 12, 2), start=1):
+        snapshot, report = snapshot_of(run, recipe, step), reports[number]
+        folder = snapshot.vectors_folder / "corrected"
+        found = np.fromfile(folder / "0-of-1" / "vectors.float32", np.float32).reshape(30, -1)
+        same = np.abs(found - snapshot.document_vectors[:]).max(1) < 1e-5
+        before = encoded_at.copy()
+        encoded_at[same] = step
+        assert np.load(folder / "encoded_at.npy").tolist() == encoded_at.tolist()
+        oldest = np.sort(before)[7]  # eight are the oldest, and two any others, to measure
+        assert (before[same] <= oldest).sum() >= 8 and same.sum() == 10
+        assert not (before[~same] < oldest).any()
+        inputs = np.concatenate(
+            [stored, token_means(snapshot.encoder, snapshot.data.documents, np.arange(30))], 1
+        )
+        expected = Correction.fit(inputs[same], found[same], normalizes=False)(inputs)
+        np.testing.assert_allclose(found[~same], expected[~same], atol=1e-4)
+        assert (report["documents"], report["part"], report["base"]) == (10, 0.3333, step - 2)
+        ages = step - encoded_at
+        assert report["mean_age_steps"] == pytest.approx(ages.mean(), abs=0.1)
+        assert report["max_age_steps"] == ages.max()
+        stored = found
+
+
+def test_without_the_last_vectors_all_documents_are_encoded(small_recipe, tmp_path, caplog):
+    recipe = rolling(small_recipe, 0.3333)
+    run, _ = made(tmp_path, recipe, 0, 2, kinds=("tables",))
+    folder = snapshot_of(run, recipe, 2).vectors_folder / "corrected" / "0-of-1"
+    folder.rename(folder.with_name("0-of-2"))
+    _, [report] = made(tmp_path, recipe, 4, kinds=("tables",))
+    assert report == {"documents": 30}
+    assert "lacks the vectors of step 2, or another number of processes wrote them" in caplog.text
+
+
 def corrected_by(world: World, recipe: Recipe, folder) -> tuple:
     run = RunDir(folder)
     snapshot, base = (snapshot_of(run, recipe, step, world) for step in (2, 0))
-    encode = CorrectedEncoding(sample=0.5, min_recall=0)
-    return correct_vectors(snapshot, base.document_vectors, encode, 5, KEY), snapshot.mined_vectors[:]
+    measured = correct_vectors(snapshot, base.document_vectors, SAMPLE, 5, KEY, NOW)
+    return measured, snapshot.mined_vectors[:]
 
 
 def test_processes_correct_alike(run_processes, recipe, tmp_path):

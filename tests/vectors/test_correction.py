@@ -1,8 +1,11 @@
 import numpy as np
 import pytest
+from helpers.stages import RANDOM, make_stage
 from scipy import stats
 
-from pyserini_ance.vectors.correction import PENALTIES, Correction, agreement
+from pyserini_ance.data.token_store import Specials, TokenStore
+from pyserini_ance.encoders.initial import initial_encoder
+from pyserini_ance.vectors.correction import PENALTIES, Correction, agreement, token_means
 
 RNG = np.random.default_rng(1)
 
@@ -36,6 +39,39 @@ def test_it_is_the_least_squares_of_rows_that_stand_for_the_penalty():
     np.testing.assert_allclose(found(old), expected, atol=1e-4)
     unit = Correction.fit(old, new, normalizes=True)(old)
     np.testing.assert_allclose(unit, expected / np.linalg.norm(expected, axis=1, keepdims=True), atol=1e-4)
+
+
+def test_other_numbers_of_a_text_count_as_much_as_its_old_vector():
+    """They are scaled to its variance, and what they add to the new vector is not penalised less."""
+    old, new = drifted(60, 8, noise=0.1)
+    others = RNG.normal(size=(60, 5)).astype(np.float32) @ RNG.normal(size=(5, 5)).astype(np.float32)
+    new[:, :5] += others
+    ratio = np.sqrt(old.var(0).mean() / others.var(0).mean())
+    scaled = [np.concatenate([old, factor * others], axis=1) for factor in (1, 100, ratio)]
+    found = [Correction.fit(inputs, new, normalizes=False) for inputs in scaled]
+    np.testing.assert_allclose(found[0](scaled[0]), found[1](scaled[1]), atol=1e-3)
+    x = scaled[2] - scaled[2].mean(0, np.float64)
+    y = new - old - (new - old).mean(0, np.float64)
+    fits = []
+    for penalty in PENALTIES * np.linalg.eigvalsh(x.T @ x).mean():
+        rows = np.concatenate([x, np.sqrt(penalty) * np.eye(13)])
+        change = np.linalg.lstsq(rows, np.concatenate([y, np.zeros((13, 8))]), rcond=None)[0]
+        fits.append(np.abs(found[2].matrix - np.eye(13, 8) - change).max())
+    assert min(fits) < 1e-4
+    alone = Correction.fit(old, new, normalizes=False)(old)
+    assert np.square(found[0](scaled[0]) - new).mean() < np.square(alone - new).mean() / 4
+
+
+def test_token_means_are_those_of_a_slow_loop(small_recipe):
+    encoder = initial_encoder(small_recipe({"a": make_stage(RANDOM)}).encoder, 0)
+    lists = [[7, 8, 9], [], list(range(10, 300))]
+    tokens = TokenStore.of_lists(lists, Specials((2,), (3,), 0))
+    embeddings = encoder.towers.documents.transformer.embeddings.word_embeddings.weight.detach().numpy()
+    length = encoder.length_tokens("document")
+    texts = [[2, *ids[: length - 2], 3] for ids in lists]
+    rows = np.array([2, 0, 1])
+    expected = np.stack([embeddings[texts[row]].mean(0) for row in rows])
+    np.testing.assert_allclose(token_means(encoder, tokens, rows), expected, rtol=1e-4, atol=1e-6)
 
 
 def test_a_linear_change_is_recovered_on_rows_that_were_not_seen():
