@@ -84,7 +84,7 @@ class Answers(NamedTuple):
     tokens: int
 
 
-class _Failure(NamedTuple):
+class Failure(NamedTuple):
     """reason: in words, without the key. is_sent: the server may have got the request. may_cost: it may have
     written an answer."""
 
@@ -173,12 +173,13 @@ def ask(
 def _ask(server: Server, missing: Mapping[str, str], journal: _Journal, label: str) -> int:
     """Ask for the missing texts by key, and return the number of those whose requests failed."""
     waiting = deque((key, text, 1, 0.0) for key, text in missing.items())
-    running: dict[Future[tuple[str, int] | _Failure], tuple[str, str, int]] = {}
+    running: dict[Future[tuple[str, int] | Failure], tuple[str, str, int]] = {}
     before, reason = len(journal.answers), ""
     failed = failures_in_row = 0
     log.info(announcement(server, list(missing.values())))
     bar = progress_bar(total=len(missing), desc=label, unit="text", leave=False)
-    with _client(server) as client, ThreadPoolExecutor(THREADS) as pool, bar:
+    # Each request is taken from the budget, so the client repeats none by itself.
+    with client_of(server) as client, ThreadPoolExecutor(THREADS) as pool, bar:
         while waiting or running:
             while waiting and len(running) < THREADS:
                 key, text, attempt, pause_seconds = waiting[0]
@@ -193,7 +194,7 @@ def _ask(server: Server, missing: Mapping[str, str], journal: _Journal, label: s
             for future in wait(running, return_when=FIRST_COMPLETED).done:
                 key, text, attempt = running.pop(future)
                 most, result = max_tokens_of(text), future.result()
-                if not isinstance(result, _Failure):
+                if not isinstance(result, Failure):
                     answer, tokens = result
                     journal.note(key, 0, tokens - most, answer)
                     failures_in_row = 0
@@ -221,12 +222,11 @@ def _ask(server: Server, missing: Mapping[str, str], journal: _Journal, label: s
     return failed
 
 
-def _client(server: Server) -> "OpenAI":
+def client_of(server: Server, max_retries: int = 0) -> "OpenAI":
     from openai import OpenAI, Timeout
 
-    # Each request is taken from the budget, so the client repeats none by itself.
     timeout = Timeout(TIMEOUT_SECONDS, connect=CONNECT_SECONDS)
-    return OpenAI(base_url=server.url, api_key=_key() or "none", max_retries=0, timeout=timeout)
+    return OpenAI(base_url=server.url, api_key=_key() or "none", max_retries=max_retries, timeout=timeout)
 
 
 def _key() -> str:
@@ -238,10 +238,8 @@ def _without_key(text: str) -> str:
     return text.replace(_key(), "[key]") if len(_key()) > 8 else text
 
 
-def _send(client: "OpenAI", server: Server, text: str, pause_seconds: float) -> tuple[str, int] | _Failure:
+def _send(client: "OpenAI", server: Server, text: str, pause_seconds: float) -> tuple[str, int] | Failure:
     """The model's answer, and the tokens of prompt and answer as the server counts them."""
-    from openai import APIConnectionError, APIStatusError
-
     time.sleep(pause_seconds)
     # OpenAI's reasoning models refuse the parameters that all other servers know.
     is_openai = urlsplit(server.url).hostname == OPENAI
@@ -258,17 +256,26 @@ def _send(client: "OpenAI", server: Server, text: str, pause_seconds: float) -> 
             answer = answer[: answer.rfind("\n") + 1]
         used = (body.get("usage") or {}).get("total_tokens")
         return answer, used if isinstance(used, int) and used >= 0 else max_tokens_of(text)
-    except APIStatusError as error:
+    except Exception as error:
+        return failure_of(error, "a chat model")
+
+
+def failure_of(error: Exception, noun: str) -> Failure:
+    """What went wrong with a request; `noun` is what should have answered. Raises other errors again."""
+    from openai import APIConnectionError, APIStatusError
+
+    if isinstance(error, APIStatusError):
         wait_seconds = error.response.headers.get("retry-after", "")
         pause = min(float(wait_seconds), MAX_PAUSE_SECONDS) if wait_seconds.isdecimal() else 0.0
         status, reason = error.status_code, f"answers: {' '.join(_without_key(str(error)).split())[:200]}"
         if status in REFUSING:
             reason += f" (check {KEY}, the name of the model, and the address, which may have to end in /v1)"
-        return _Failure(reason, may_cost=False, status=status, pause_seconds=pause)
-    except APIConnectionError as error:  # timeouts are some of these
+        return Failure(reason, may_cost=False, status=status, pause_seconds=pause)
+    if isinstance(error, APIConnectionError):  # timeouts are some of these
         cause = error.__cause__ or error
         is_sent = type(cause).__name__ not in ("ConnectError", "ConnectTimeout")
         reason = f"{'breaks off' if is_sent else 'cannot be reached'}: {_without_key(str(cause))}"
-        return _Failure(reason, is_sent, may_cost=is_sent)
-    except (ValueError, LookupError, TypeError, AttributeError):
-        return _Failure("gives answers that are no answers of a chat model")
+        return Failure(reason, is_sent, may_cost=is_sent)
+    if isinstance(error, ValueError | LookupError | TypeError | AttributeError):
+        return Failure(f"gives answers that are no answers of {noun}")
+    raise error

@@ -63,8 +63,9 @@ def device() -> str:
 def quiet_package() -> Iterator[None]:
     """Commands that a test calls set the log levels of the package and its rooms for the whole process."""
     yield
-    for name in [name for name in logging.root.manager.loggerDict if name.startswith("pyserini_ance")]:
-        logging.getLogger(name).setLevel(logging.NOTSET)
+    for name, logger in logging.root.manager.loggerDict.items():
+        if name.startswith("pyserini_ance") and getattr(logger, "level", logging.NOTSET):
+            logger.setLevel(logging.NOTSET)
 
 
 @pytest.fixture(params=["plain", "amx", "zen3", "zen4", "zen5"])

@@ -27,10 +27,11 @@ from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.hardware import Precision, resolve_precision
 from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.encoders.tokenization import Tokenization
-from pyserini_ance.recipe.models import Bm25, Encoding, Recipe
+from pyserini_ance.llm import Server
+from pyserini_ance.recipe.models import Bm25, EmbeddingServer, Encoding, Recipe
 from pyserini_ance.storage.files import sha256_json
 from pyserini_ance.storage.publish import check_cache, leased, remove_unless_leased
-from pyserini_ance.vectors import ray_tasks
+from pyserini_ance.vectors import embedding_server, ray_tasks
 from pyserini_ance.vectors import search as exact
 from pyserini_ance.vectors.encoding import ShardedVectors, encode_shards, encode_some
 from pyserini_ance.vectors.faiss_index import FLAT, FactoryIndex, make_index, size_bytes
@@ -178,6 +179,8 @@ class Snapshot:
         """All that the documents' vectors depend on, which other splits of a collection have too."""
         key = {"weights": self.document_weights, "precision": self.precision}
         key |= {"texts": self.data.collection.documents.digest, "tokenization": self.data.tokenization}
+        if isinstance(self.encoding.engine, EmbeddingServer):
+            key["server"] = self.encoding.engine.model
         return {**key, "tokens_per_batch": self.encoding.tokens_per_batch}
 
     @property
@@ -224,7 +227,13 @@ class Snapshot:
     ) -> ShardedVectors:
         """`encode_shards` by any encoder, with the snapshot's settings."""
         settings = self.precision, self.encoding.tokens_per_batch, label, self.world
-        engine = ray_tasks.encode if self.encoding.engine == "ray" else None
+        chosen, engine = self.encoding.engine, None
+        if chosen == "ray":
+            engine = ray_tasks.encode
+        elif isinstance(chosen, EmbeddingServer) and encoder is vars(self).get("encoder"):  # no teacher's
+            server, adapter = Server(chosen.url, chosen.model), self.vectors_folder / "adapter"
+            load = partial(embedding_server.load_adapter, server, self.model, adapter, self.document_weights)
+            engine = partial(embedding_server.encode, server._replace(model=self.world.on_main(load)))
         return encode_shards(folder, key, encoder, tokens, side, *settings, hold=hold, engine=engine)
 
     def encode_some(

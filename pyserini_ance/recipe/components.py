@@ -4,6 +4,7 @@ import difflib
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -162,6 +163,7 @@ COMPONENT_GROUPS = {
 }
 
 
+@cache
 def files_of_kinds(group: str) -> dict[str, str]:
     """{kind: module} of a group of components (a key of COMPONENT_GROUPS), sorted; imports no component."""
     package = importlib.import_module(COMPONENT_GROUPS[group][0])

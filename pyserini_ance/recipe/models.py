@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PositiveInt, ValidationInfo, field_validator, model_validator
 
+from pyserini_ance.llm import Server
 from pyserini_ance.recipe.components import Component, Settings, component_of, expected, keys_of, settings_of
 from pyserini_ance.recipe.consistency import check_consistency
 from pyserini_ance.recipe.evaluation_settings import Expect, FinalEvaluation
@@ -32,6 +33,21 @@ Trackers = Annotated[
 RESERVED_NAMES = {"bm25", "untrained", "initial", "hybrid"}  # rows and checkpoints that are not stages
 DEFAULT_CACHE = Path("~/.cache/pyserini_ance")  # or in XDG_CACHE_HOME
 START_PREFIX = "start-"  # prefixes a stage's name in the row and checkpoint of its external initial weights
+
+
+class EmbeddingServer(Settings):
+    """A server that speaks OpenAI's embeddings API and takes token ids: vLLM, text-embeddings-inference."""
+
+    url: str
+    """The address of its API, such as `http://localhost:8000/v1`; a key is in OPENAI_API_KEY alone."""
+    model: str
+    """The name of the model there."""
+
+    @field_validator("url")
+    @classmethod
+    def check_url(cls, url: str) -> str:
+        _ = Server(url, "").host
+        return url
 
 
 class Encoding(Settings):
@@ -59,9 +75,12 @@ class Encoding(Settings):
     in bf16, proves each query's ranking, and repeats in fp32 those without a proof. A number, such as 64:
     candidates are found by the first 64 numbers of vectors, four times as many as are needed, and ranked by
     all; the final evaluation is exact."""
-    engine: Literal["inline", "ray"] = "inline"
-    """What encodes a whole collection: this process, or tasks of a Ray cluster. `--resume` may go on with
-    another one."""
+    engine: Annotated[
+        Literal["inline", "ray"] | EmbeddingServer,
+        expected("inline, ray, or the keys url and model of a server", EmbeddingServer),
+    ] = "inline"
+    """What encodes a whole collection: this process, tasks of a Ray cluster, or a server with the same
+    weights, of which 32 vectors are first compared with ours. `--resume` may go on with another one."""
 
 
 class Bm25(Settings):

@@ -5,6 +5,7 @@
 """
 
 import re
+from functools import lru_cache
 from typing import Any
 
 import yaml
@@ -64,19 +65,24 @@ for _tag, _pattern, _first in RESOLVED:
 _Loader.add_constructor(f"{TAG}map", _Loader.construct_text_mapping)
 
 
-def read_yaml(text: str | bytes, origin: str, loader_class: type[_Loader] = _Loader) -> Any:
+def read_yaml(text: str | bytes, origin: str) -> Any:
     """The parsed YAML. Raises ValueError naming `origin`, the file or argument that the text comes from."""
-    try:
-        loader = loader_class(text)
-        loader.name = origin  # shown in errors
-        return copy_of(loader.get_single_data())
-    except yaml.YAMLError as error:
-        raise ValueError(f"{origin} is not YAML: {error}") from error
+    return copy_of(_parsed(text, origin, False))
 
 
 def read_argument(text: str, origin: str) -> Any:
     """The parsed YAML of an argument, in which `#` begins no comment: a folder may be called `x #2`."""
-    return read_yaml(text.replace("#", HASH), origin, _ArgumentLoader)
+    return copy_of(_parsed(text.replace("#", HASH), origin, True))
+
+
+@lru_cache(512)  # a grid's recipes, and a command at each of its steps, read the same files
+def _parsed(text: str | bytes, origin: str, is_argument: bool) -> Any:
+    try:
+        loader = (_ArgumentLoader if is_argument else _Loader)(text)
+        loader.name = origin  # shown in errors
+        return loader.get_single_data()
+    except yaml.YAMLError as error:
+        raise ValueError(f"{origin} is not YAML: {error}") from error
 
 
 def copy_of(value: Any) -> Any:

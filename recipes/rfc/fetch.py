@@ -32,6 +32,7 @@ SENTENCE_WORDS = range(6, 31)
 
 # A page's footer, form feed and header.
 PAGE_BREAK = re.compile(r"\n*\n[^\n]*\[Page +\w+\][ \t]*\n*\f?\n*(?:RFC \d+ [^\n]*\n)?\n*")
+CONTROLS = re.compile(r"[\0-\x08\r\x0e-\x1f]")  # rfc752 has NULs
 CONTENTS = re.compile(r"^.*(?:\.{3}|(?:\. ){3}).*$\n", re.MULTILINE)
 # At the start of a line, numbered ("1.", "1.2", "Appendix A.", "B.1."), or one of those without content.
 HEADING = re.compile(
@@ -83,7 +84,7 @@ def sections(folder: Path) -> Iterator[Section]:
         text = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode("utf-8", errors="replace")
         about = path.with_name(f"rfc{number}.json")
         title = json.loads(about.read_text(encoding="utf-8"))["title"] if about.exists() else f"RFC {number}"
-        text = CONTENTS.sub("", PAGE_BREAK.sub("\n\n", text.replace("\r", "")))
+        text = CONTENTS.sub("", PAGE_BREAK.sub("\n\n", CONTROLS.sub("", text)))
         # [before the first heading, heading, text, heading, text, ...]
         parts = HEADING.split(text)
         pairs = list(zip(parts[1::2], parts[2::2], strict=True)) or [("", text)]
@@ -133,14 +134,17 @@ def collection(found: list[Section], asked: set[str], size: int) -> list[dict[st
     """Draw `size` passages: the relevant ones and others. Raises SystemExit if there are fewer."""
     known: set[str] = set()
     ordered: list[tuple[float, dict[str, str]]] = []
-    # Sections of queries first: the first of equal passages stays.
-    for section in sorted(found, key=lambda one: one.id not in asked):
-        for number, text in enumerate(passages(section, section.id in asked)):
-            if text not in known:
-                known.add(text)
-                id, relevant = f"{section.id}-{number}", section.id in asked and number == 0
-                record = {"_id": id, "title": section.title, "text": text}
-                ordered.append((-1 if relevant else drawn(f"passage {id}"), record))
+    cut = [
+        (section.id in asked and number == 0, f"{section.id}-{number}", section.title, text)
+        for section in found
+        for number, text in enumerate(passages(section, section.id in asked))
+    ]
+    # Relevant passages come first: the first of equal passages stays.
+    for relevant, id, title, text in sorted(cut, key=lambda one: not one[0]):
+        if text not in known:
+            known.add(text)
+            record = {"_id": id, "title": title, "text": text}
+            ordered.append((-1 if relevant else drawn(f"passage {id}"), record))
     if len(ordered) < size:
         raise SystemExit(f"--passages {size:,}: the packages have {len(ordered):,} different passages")
     ordered.sort(key=lambda pair: pair[0])

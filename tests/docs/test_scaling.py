@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from helpers.pages import blocks, environment, files, guide
+from helpers.pages import ROOT, blocks, environment, files, guide
 
 from pyserini_ance.encoders.config import EncoderConfig
 from pyserini_ance.encoders.initial import initial_encoder
@@ -18,6 +18,7 @@ from pyserini_ance.recipe.load import load
 
 PAGE = guide("scaling")
 FILES = files(PAGE)
+SKY = yaml.safe_load((ROOT / "docs/examples/encode.sky.yaml").read_text())
 SHARDS = 3
 VARIABLES: dict[str, str] = {}  # of the programs that `whole` has written
 
@@ -33,11 +34,18 @@ def test_a_recipe_without_bm25_takes_its_ranking_from_a_file():
 
 
 def test_the_shell_files_parse():
-    scripts = [*blocks(PAGE, "bash"), yaml.safe_load(FILES["encode.sky.yaml"])["run"]]
+    scripts = [*blocks(PAGE, "bash"), SKY["run"]]
     assert len(scripts) > 10
     for script in scripts:
         done = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True)
         assert done.returncode == 0, f"{script}\n{done.stderr}"
+
+
+def test_the_engines_are_settings_of_a_recipe():
+    (engine,) = [yaml.safe_load(block) for block in blocks(PAGE, "yaml") if block.startswith("encoding:")]
+    given = f"encoding={json.dumps(engine['encoding'])}"
+    assert load("demo/ance", given).recipe.encoding.engine.model == "BAAI/bge-base-en-v1.5"
+    assert load("demo/ance", "encoding.engine=ray").recipe.encoding.engine == "ray"
 
 
 def test_one_file_starts_on_a_laptop_in_a_ray_job_and_on_the_machines_of_a_cloud(tmp_path):
@@ -121,7 +129,7 @@ def test_a_job_array_and_the_merge_after_it(whole, tmp_path):
 
 @pytest.mark.long
 def test_the_machines_of_a_cloud(whole, tmp_path):
-    script = yaml.safe_load(FILES["encode.sky.yaml"])["run"]
+    script = SKY["run"]
     data = tmp_path / "bucket"
     data.mkdir()
     for name in ("corpus.jsonl", "model"):

@@ -145,15 +145,15 @@ class Faults:
 
 def write_recipe(folder: Path, refresh: str = "async", precision: str = "bf16") -> Path:
     """The small collection, with texts of 20 to 128 tokens, and model, and a recipe over them."""
-    ance = {"steps": 100, "save_every_steps": 25, "evaluate": {"every_steps": 20}}
+    ance = {"steps": 60, "save_every_steps": 15, "evaluate": {"every_steps": 20}}
     inline = {"terms": IN_BATCH, "chunk_queries": 2, "refresh": REFRESH["sync"]}
     stages = {
-        "warm": make_stage(RANDOM, steps=40, save_every_steps=15),
+        "warm": make_stage(RANDOM, steps=20, save_every_steps=8),
         "ance": make_stage(ANN, **ance, refresh=REFRESH[refresh], lora={"r": 2, "dropout": 0.1}),
-        "inline": make_stage(steps=30, save_every_steps=8, **inline, evaluate={"every_steps": 15}),
+        "inline": make_stage(steps=20, save_every_steps=8, **inline, evaluate={"every_steps": 15}),
     }
     bert = make_tiny_bert(folder / "bert")
-    settings = small_settings(make_small_collection(folder, others=700, longest=25), bert, stages)
+    settings = small_settings(make_small_collection(folder, others=500, longest=25), bert, stages)
     settings["encoder"]["tokenization"]["document"]["length_tokens"] = 128
     settings["encoding"]["precision"] = settings["final_evaluation"]["precision"] = precision
     path = folder / "faults.yaml"

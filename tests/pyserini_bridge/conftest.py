@@ -3,7 +3,6 @@
 import json
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,11 +12,11 @@ CHILD_SECONDS = 600  # a machine of any load; a quiet one needs 30
 
 
 @pytest.fixture(scope="session")
-def child():
+def child(forked_python):
     """Run Python source in a process with arguments; returns the completed process, checked."""
 
     def run(source: str, *arguments, check: bool = True, **settings) -> subprocess.CompletedProcess:
-        command = [sys.executable, "-c", source, *map(str, arguments)]
+        command = [*forked_python, "-c", source, *map(str, arguments)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=CHILD_SECONDS, **settings)
         assert not check or done.returncode == 0, done.stderr[-3000:]
         return done
@@ -43,10 +42,10 @@ for line in sys.stdin:
 
 
 @pytest.fixture(scope="session")
-def in_java():
-    """Run Python source in one process for all, which imports Pyserini once (10 s); returns its output."""
+def in_java(forked_python):
+    """Run Python source in one process for all, which imports Pyserini once; returns its output."""
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    process = subprocess.Popen([sys.executable, "-c", ONE_PROCESS], text=True, **pipes)
+    process = subprocess.Popen([*forked_python, "-c", ONE_PROCESS], text=True, **pipes)
 
     def run(source: str, *arguments) -> str:
         process.stdin.write(json.dumps([source, *map(str, arguments)]) + "\n")

@@ -169,9 +169,9 @@ def test_stock_ance_encoders_give_our_vectors(runs, vectors):
     np.testing.assert_allclose(np.load(runs[0] / "documents.npy"), documents, atol=1e-5)
 
 
-def test_the_printed_command_ranks_as_we_do(runs, vectors):
-    command = shlex.split((runs[0] / "command").read_text())
-    subprocess.run(command, check=True, capture_output=True, timeout=600)
+def test_the_printed_command_ranks_as_we_do(runs, vectors, forked_python):
+    _, *arguments = shlex.split((runs[0] / "command").read_text())
+    subprocess.run([*forked_python, *arguments], check=True, capture_output=True, timeout=600)
     assert_same_ranking(runs[0] / "run.pyserini.txt", *vectors[0])
 
 

@@ -50,6 +50,12 @@ REFUSED = [  # overrides of the base recipe, fragments of the message
     (f"{DISTIL}.negatives.1={{kind: bm25, filters: [answer]}}", "(did you mean 'answers'?)"),
     ("stages.only.terms=null", "stages.only.terms: Input should be a valid dictionary, got None"),
     (f"{NEXT.replace('next', 'bm25', 1)}}}", "stage name 'bm25': use small letters"),
+    ("encoding.engine=spark", "encoding.engine: expected inline, ray, or the keys url and model of a server"),
+    (
+        "encoding.engine={url: 'http://k:secret@host/v1', model: m}",
+        "is not of the form http://localhost:8000",
+    ),
+    ("encoding.engine={url: 'http://host/v1', modle: m}", "'modle' (did you mean 'model'?)"),
     # overrides
     ("seed", "override 'seed': expected dotted.key=value, for example"),
     ("seed=[1", "override 'seed=[1' is not YAML"),

@@ -27,7 +27,7 @@ Table of Contents
 
 1.  Introduction
 
-   Protocol {number} moves datagrams between
+   Protocol {number} moves data\0grams between
    two hosts. {words}
 
 
@@ -108,6 +108,13 @@ def test_a_sentence_of_two_sections_is_no_query(packages):
     chosen = fetch.asking(list(fetch.sections(packages)), {"train": 100, "dev": 100, "test": 100})
     asked = {one.id for part in chosen.values() for one in part}
     assert asked == {f"rfc{number}-0" for number in range(2, 60)}
+
+
+def test_a_relevant_passage_that_another_section_goes_on_with_stays(packages, tmp_path):
+    second = words(1).split()[32:]  # rfc1 goes on with what answers the query of rfc60
+    (packages / "rfc60.txt").write_text(RFC.format(number=60, words=" ".join(second)))
+    lines = made(packages, tmp_path / "beir", 60, train=100, dev=100, test=100)
+    assert {json.loads(line)["_id"] for line in lines[:60]} == {f"rfc{number}-0-0" for number in range(1, 61)}
 
 
 def test_too_few_passages_are_refused(packages, tmp_path):

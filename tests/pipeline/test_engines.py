@@ -1,22 +1,25 @@
-"""Documents encoded by tasks of a Ray cluster, here of two workers, have the vectors of this process."""
+"""Documents encoded elsewhere: by a Ray cluster, here of two workers, and by a server of embeddings."""
 
 import os
 import signal
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from helpers.run_outcome import outcome
+from helpers.embedding_server import Embeddings, embedding_server
+from helpers.run_outcome import outcome, without_times
 from helpers.stages import ANN, make_stage
 
 from pyserini_ance.data.token_store import TokenStore
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.config import EncoderConfig
+from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.initial import initial_encoder
 from pyserini_ance.recipe.load import dump
-from pyserini_ance.storage.files import read_json_lines
+from pyserini_ance.storage.files import read_json, read_json_lines, write_json
 from pyserini_ance.vectors import encoding, ray_tasks
 from pyserini_ance.vectors.encoding import encode_shards
 
@@ -115,3 +118,49 @@ def test_without_ray_or_a_cluster_the_cure_is_named(monkeypatch):
         RuntimeError, match=r"cluster at RAY_ADDRESS=10\.0\.0\.1:6379 \(nobody answers\); start"
     ):
         ray_tasks._connected()
+
+
+@pytest.fixture
+def served(small_recipe):
+    """A server with the untrained encoder of small recipes; it reads adapters as vLLM does."""
+    config = small_recipe({"ance": STAGE}).encoder
+
+    def load(folder: Path) -> Encoder:
+        about = read_json(folder / "adapter_config.json")
+        write_json(folder / "adapter_config.json", {**about, "base_model_name_or_path": config.model})
+        return initial_encoder(config.model_copy(update={"model": str(folder)}), 0)
+
+    with embedding_server(initial_encoder(config, 42), load=load) as server:
+        yield server
+
+
+def by_server(server: Embeddings, **settings) -> dict:
+    return {"encoding": {"precision": "fp32", "engine": {"url": server.url, "model": "ours"}}, **settings}
+
+
+@pytest.mark.long
+def test_a_server_gets_the_adapters_before_each_refresh(served, server, small_recipe, tmp_path):
+    stage, rows = {**STAGE, "lora": {"r": 2}}, []
+    for name, settings in {"inline": {}, "http": by_server(served)}.items():
+        path = tmp_path / f"{name}.yaml"
+        path.write_text(dump(small_recipe({"ance": stage}, **settings)))
+        done = server.run("train", [str(path), "--output", str(tmp_path / name)])
+        assert done["code"] == 0, done["stderr"]
+        rows.append([without_times(row) for row in read_json(tmp_path / name / "measures.json")["rows"]])
+    assert rows[0] == rows[1]
+    assert [name[:5] for name in served.encoders] == ["ours", "ours-", "ours-"]  # of steps 0, 3 and 6
+    assert not list((tmp_path / "http/scratch").rglob("adapter_config.json"))
+
+
+@pytest.mark.long
+def test_weights_that_the_server_does_not_have_end_a_run_which_goes_on_without_it(
+    served, server, small_recipe, tmp_path
+):
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(dump(small_recipe({"ance": STAGE}, **by_server(served))))
+    command = [str(recipe), "--output", str(tmp_path / "run")]
+    done = server.run("train", command)
+    assert done["code"] == 1 and "30 vectors of ours have a cosine of" in done["stderr"], done["stderr"]
+    assert "step 3" in read_json(tmp_path / "run/state.json")["where"]
+    done = server.run("train", [*command, "encoding.engine=inline", "--resume"])
+    assert done["code"] == 0, done["stderr"]
