@@ -21,10 +21,10 @@ START_NAMES = {"model", "base", *SIDES}
 MAY_DIFFER = {*START_NAMES, "tied", "dropout"}
 # Settings that say what is made of a saved encoder that a recipe starts from. A checkpoint that training
 # continues from was made with them.
-START_SETTINGS = ("layers", "truncate_dim")
+START_SETTINGS = ("layers", "bidirectional", "truncate_dim")
 # Settings of the modules after the Transformer; None are those of the model.
 MODULES = ("pooling", "projection", "layer_norm", "normalize")
-MAY_BE_NULL = (*MODULES, "truncate_dim")
+MAY_BE_NULL = (*MODULES, "bidirectional", "truncate_dim")
 
 # On or off, or on for one side: DANCE's released code treats queries and documents differently.
 Switch = Annotated[StrictBool | Side, expected("true or false, or `query` or `document` for one side")]
@@ -87,6 +87,9 @@ class EncoderConfig(Settings):
     """Layers of the initial weights that the encoder consists of, such as `[0, 2, 4]`, counted from 0; null:
     all; `[]`: none, a vector is the mean of the vectors of a text's tokens (StaticEmbedding). A saved encoder
     has these layers alone, and is loaded whole."""
+    bidirectional: Annotated[Literal[True] | None, expected("true or null")] = None
+    """`true`: a token of a decoder attends to those after it, too (LLM2Vec, BehnamGhader et al. 2024,
+    arXiv:2404.05961), as the saved model's configuration then says; null: as the model does."""
     dropout: float | None = Field(default=None, ge=0, lt=1)
     """The probability of all dropouts in training; null: those of the model."""
     pooling: PoolingMode | None = None

@@ -3,6 +3,7 @@
 Precision, batches and attention are by default those that are fast on the device.
 """
 
+import hashlib
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,7 +19,7 @@ from pyserini_ance.data.formats.lines import is_utf8, shown
 from pyserini_ance.data.token_store import TokenStore
 from pyserini_ance.encoders.adapters import Adapters
 from pyserini_ance.encoders.batching import encoding_batches
-from pyserini_ance.encoders.config import EncoderConfig
+from pyserini_ance.encoders.config import START_NAMES, EncoderConfig
 from pyserini_ance.encoders.hardware import DTYPES, Precision, cpu_prefers_eager_attention
 from pyserini_ance.encoders.inference_copy import encoding_tower, faster_copy, transformers_in
 from pyserini_ance.encoders.tokenization import TextTokenizer
@@ -192,6 +193,14 @@ class Encoder:
     def length_tokens(self, side: Side) -> int:
         return self.config.tokenization.side(side).length_tokens
 
+    def digest(self) -> str:
+        """A hash of all that the vectors depend on, wherever the weights come from."""
+        digest = hashlib.sha256(self.config.model_dump_json(exclude=START_NAMES).encode())
+        for name, tensor in sorted(self.towers.state_dict().items()):
+            weights = tensor.detach().cpu().reshape(-1).view(torch.uint8)
+            digest.update(name.encode() + weights.numpy().tobytes())
+        return digest.hexdigest()
+
     def encode(
         self,
         texts: Sequence[str | Mapping[str, str]],
@@ -252,8 +261,9 @@ class Encoder:
             problem = "half a surrogate pair; remove the character"
         if problem:
             raise ValueError(f"texts[{position}] is {shown(text)}, with {problem}")
-        template = self.config.tokenization.side(side).template
-        if not any(f"{{{name}}}" in template for name in fields):
+        settings = self.config.tokenization.side(side)
+        template, is_named = settings.template, any(f"{{{name}}}" in settings.template for name in fields)
+        if not is_named or not fields.keys() >= {*settings.first_documents}:
             raise ValueError(
                 f"this encoder reads a {side} as {template!r}, but texts[{position}] has only "
                 f"{', '.join(fields) or 'no fields'}; pass dicts with these fields"

@@ -36,7 +36,7 @@ from pyserini_ance.encoders.sentence_transformers_files import (
     tower_source,
 )
 from pyserini_ance.encoders.tokenization import TextTokenizer, end_with_eos, surround
-from pyserini_ance.encoders.towers import reduce_layers
+from pyserini_ance.encoders.towers import attend_both_ways, reduce_layers
 from pyserini_ance.encoders.weights import adapter_base, check_weight_files, config_dict, found_base
 
 if TYPE_CHECKING:
@@ -163,6 +163,8 @@ def _layers(
         layers = static_layers(layers, tokenizer, f"{key} is [], but {source}")
     elif chosen is not None:
         first.model = reduce_layers(first.model, chosen, source, key)
+    if config.bidirectional:
+        attend_both_ways(getattr(layers[sides[0]][0], "model", None), source)
     if not is_saved(source):
         check_similarity(source, all("Normalize" in names_of(own) for own in layers.values()))
     return layers

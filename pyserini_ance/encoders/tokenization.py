@@ -28,7 +28,8 @@ class SideTokenization(Settings):
     length_tokens: PositiveInt = 64
     """The maximum length, special tokens included."""
     template: str = "{text}"
-    """The text of a record, with its fields in braces."""
+    """The text of a record, with its fields in braces. If it begins with the tokenizer's first special token,
+    as in `[CLS]{text}[SEP]`, it has them all, and none is added."""
 
     @field_validator("template")
     @classmethod
@@ -36,6 +37,12 @@ class SideTokenization(Settings):
         if not re.search(r"\{\w+\}", template):
             raise ValueError("a template needs at least one field, for example '{text}' or 'query: {text}'")
         return template
+
+    @property
+    def first_documents(self) -> list[str]:
+        """The fields of a query that a recipe's `first_pass` fills, as far as the template needs them."""
+        numbers = map(int, re.findall(r"\{first_([1-9]\d*)\}", self.template))
+        return [f"first_{rank}" for rank in range(1, max(numbers, default=0) + 1)]
 
 
 class DocumentTokenization(SideTokenization):
@@ -156,6 +163,10 @@ class TextTokenizer:
         if settings.prefix_space is not None:
             self._set_prefix_space(settings.prefix_space)
         self.specials = {side: _specials(one) for side, one in self.tokenizers.items()}
+        for side in SIDES:
+            before = self.specials[side].before
+            if before and self.blank(side)[: len(before)] == [*before]:
+                self.specials[side] = Specials((), (), self.specials[side].pad)
 
     def _set_prefix_space(self, value: bool) -> None:
         """Set it in byte-level tokenizers, others have none. Raises ValueError if neither side's is one."""

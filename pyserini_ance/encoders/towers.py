@@ -142,6 +142,17 @@ def attention_mask(model: Any, mask: Tensor | None) -> Tensor | None:
     return mask.bool()[:, None, None, :]
 
 
+def attend_both_ways(model: Any, source: str) -> None:
+    """Let every token attend to all others. Raises ValueError for a model that does not offer it."""
+    if model is not None:
+        model.config.is_causal = False  # as transformers' masks of decoders read it
+        with torch.inference_mode():
+            pair = torch.tensor([[1, 2], [1, 3]], device=model.device)
+            first, other = model(input_ids=pair).last_hidden_state[:, 0]
+    if model is None or torch.allclose(first, other, atol=1e-6):
+        raise ValueError(f"encoder.bidirectional: the attention of {source} cannot be chosen; remove the key")
+
+
 def reduce_layers[Model: "PreTrainedModel"](
     model: Model, layers: tuple[int, ...], source: str, key: str = "encoder.layers"
 ) -> Model:

@@ -30,6 +30,7 @@ from pyserini_ance.encoders.tokenization import Tokenization
 from pyserini_ance.llm import Server
 from pyserini_ance.recipe.models import Bm25, EmbeddingServer, Encoding, Recipe
 from pyserini_ance.storage.files import sha256_json
+from pyserini_ance.storage.publish import check_cache, leased, remove_unless_leased
 from pyserini_ance.vectors import embedding_server, ray_tasks
 from pyserini_ance.vectors import search as exact
 from pyserini_ance.vectors.encoding import ShardedVectors, encode_shards, encode_some
@@ -98,6 +99,29 @@ class Snapshot:
         snapshot = cls(model, weights, data, encoding, run.scratch, world.device, world, documents)
         snapshot.cache, snapshot.bm25, snapshot.teachers = recipe.cache, recipe.bm25, run.teachers
         return snapshot
+
+    @classmethod
+    @contextmanager
+    def without_run(
+        cls, encoder: Encoder, data: PreparedData, encoding: Encoding, cache: Path, world: World
+    ) -> Iterator["Snapshot"]:
+        """Of an encoder in memory, in the block.
+
+        Document vectors are in `cache` until its end, so that after an error or a kill the call can be
+        repeated without encoding them again.
+        """
+        digest, device = encoder.digest(), str(encoder.device)
+        scratch = cache / "mining" / sha256_json([digest, data.identity])[:32]
+        model = Path(encoder.config.model)
+        snapshot = cls(model, digest, data, encoding, scratch, device, world, cache=cache)
+        snapshot.encoder = encoder  # which need not have a folder
+        snapshot.tokenization = encoder.config.tokenization
+        check_cache(scratch)
+        world.on_main(lambda: scratch.parent.mkdir(parents=True, exist_ok=True))
+        with leased(scratch):  # another call may use the vectors, too
+            yield snapshot
+        world.barrier()  # NFS removes no folder in which a process still has a file open
+        world.on_main(lambda: remove_unless_leased(scratch))
 
     def __post_init__(self) -> None:
         self.document_weights = self.document_weights or self.weights

@@ -18,7 +18,6 @@ from pyserini_ance.encoders.tokenization import (
     split_into_passages,
     token_store,
 )
-from pyserini_ance.pipeline.mining import encoder_digest
 from pyserini_ance.pyserini_bridge import vector_files
 from pyserini_ance.pyserini_bridge.vector_files import SHARD, documents_in_shard
 from pyserini_ance.runs.any_encoder import encoder_source, load_any_encoder
@@ -105,7 +104,7 @@ def encode_corpus(
         provenance[SHARD] = {
             "number": shard.number,
             "of": shard.of,
-            "weights": encoder_digest(model),
+            "weights": model.digest(),
             "corpus": sha256_json([sha256_file(file) for file in reader.input_files()]),
             "empty_documents": empty_documents,
             "tokens_per_batch": budget,

@@ -241,10 +241,8 @@ class FinalEvaluator:
         return self.measure(HYBRID, time.perf_counter() - start)
 
     def _snapshot(self, checkpoint: Checkpoint) -> Snapshot:
-        precision, search = self.recipe.final_evaluation.precision, self.recipe.encoding.search
-        exact = {"precision": precision, "search": "auto" if isinstance(search, int) else search}
-        encoding = self.recipe.encoding.model_copy(update=exact)
-        return Snapshot.of(checkpoint, self.data, self.recipe, self.run, self.world, encoding)
+        exact = self.recipe.exact_encoding
+        return Snapshot.of(checkpoint, self.data, self.recipe, self.run, self.world, exact)
 
     @property
     def _splits(self) -> list[Split]:

@@ -1,6 +1,5 @@
 """Mine negatives with one encoder over one collection, without training: no recipe, no run directory."""
 
-import hashlib
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,7 +13,6 @@ from pyserini_ance.data.formats.format import Format
 from pyserini_ance.data.formats.lines import shown
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.distributed.world import World
-from pyserini_ance.encoders.config import START_NAMES
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.negatives.mix import Mix
 from pyserini_ance.negatives.rankings import Bm25 as Bm25Source
@@ -36,8 +34,6 @@ from pyserini_ance.recipe.load import merge, read_component
 from pyserini_ance.recipe.models import Bm25, Encoding
 from pyserini_ance.recipe.trained_teacher import TRAINED
 from pyserini_ance.recipe.yaml_text import read_yaml
-from pyserini_ance.storage.files import sha256_json
-from pyserini_ance.storage.publish import check_cache, leased, remove_unless_leased
 
 log = logging.getLogger(__name__)
 GENERATION = "mined"
@@ -194,15 +190,8 @@ def mine_negatives(
         requests = [Bm25Request(split, bm25.hits)]
         ranking = world.on_main(lambda: str(cached_rankings(bm25, cache, collection, requests)[0]))
         data.training_rankings["bm25"] = Path(ranking)
-    model, digest = Path(encoder.config.model), encoder_digest(encoder)
-    scratch = cache / "mining" / sha256_json([digest, data.identity])[:32]
-    device = str(encoder.device)
-    snapshot = Snapshot(model, digest, data, encoding, scratch, device, world, cache=cache, bm25=bm25)
-    snapshot.encoder = encoder  # which need not have a folder
-    snapshot.tokenization = encoder.config.tokenization
-    check_cache(scratch)
-    world.on_main(lambda: scratch.parent.mkdir(parents=True, exist_ok=True))
-    with leased(scratch):  # another call may mine from them, too
+    with Snapshot.without_run(encoder, data, encoding, cache, world) as snapshot:
+        snapshot.bm25 = bm25
         table = mine_in_shares(source, snapshot, anchor_set, context)
     if table.promoted is not None:
         anchor_set = anchor_set.with_positives(table.promoted)
@@ -213,15 +202,4 @@ def mine_negatives(
     if world.is_main and (warning := warning_of_random_negatives(table, num_short)):
         log.warning(warning)
     rows = table.candidates if choose_all else source.draw(table.anchors, table, anchor_set, draw_rng)
-    world.barrier()  # NFS removes no folder in which a process still has a file open
-    world.on_main(lambda: remove_unless_leased(scratch))
     return MinedNegatives(collection, chosen, table, rows, num_short, dict(snapshot.seconds))
-
-
-def encoder_digest(encoder: Encoder) -> str:
-    """sha256 over the weights in memory and the settings that decide how texts become vectors."""
-    sha = hashlib.sha256(encoder.config.model_dump_json(exclude=START_NAMES).encode())
-    for name, weight in encoder.towers.state_dict().items():
-        sha.update(name.encode())
-        sha.update(np.ascontiguousarray(weight.detach().cpu().float().numpy()).tobytes())
-    return sha.hexdigest()

@@ -3,9 +3,12 @@ the checkpoint; the index, and the command that searches with them."""
 
 import re
 import shutil
+import tempfile
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache, partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,8 +26,12 @@ from pyserini_ance.encoders.hub import resolve_model
 from pyserini_ance.encoders.load_save import load_encoder, load_unmerged, save_as_peft, save_encoder
 from pyserini_ance.encoders.tokenization import SideTokenization, fill_template, stripped
 from pyserini_ance.encoders.weights import quiet_transformers
+from pyserini_ance.evaluation.tables import BM25
 from pyserini_ance.pipeline.final_evaluator import FinalEvaluator
+from pyserini_ance.pipeline.first_pass import feedback, first_pass_encoder
+from pyserini_ance.pipeline.initial_weights import INITIAL
 from pyserini_ance.pyserini_bridge import vector_files
+from pyserini_ance.pyserini_bridge.bm25 import index_documents
 from pyserini_ance.pyserini_bridge.encoder_classes import ENCODER_CLASS
 from pyserini_ance.pyserini_bridge.export import encode_by_stock, search_command, stock_class, write_topics
 from pyserini_ance.recipe.components import SettingError
@@ -157,7 +164,8 @@ class Proof:
         pools = {"cls": lambda states: states[0], "mean": lambda states: states.mean(0)}
         pool = {**pools, "lasttoken": lambda states: states[-1]}.get(config.pooling or "")
         more = config.projection or config.layer_norm or config.truncate_dim
-        if pool is None or more or is_dpr(tower_folder(folder, "query")):
+        own_special_tokens = config.tokenization.query.first_documents
+        if pool is None or more or own_special_tokens or is_dpr(tower_folder(folder, "query")):
             return None
 
         @cache
@@ -233,6 +241,8 @@ def export(
             exported["notes"].append(
                 "Pyserini's --remove-query compares the ids of passages: it does not remove the query's own"
             )
+        if evaluator.recipe.first_pass is not None:
+            exported["queries"] = _write_first_pass(evaluator, exported["queries"])
         commands = []
         for split in test.split:
             queries = data.collection.split(split).queries
@@ -269,6 +279,32 @@ def _write_model(encoder: Path, folder: Path, proof: Proof) -> dict[str, Any]:
         if "dpr" in exported["queries"] or not is_dpr(folder / TOWERS["query"]):
             break
     return exported
+
+
+def _write_first_pass(evaluator: FinalEvaluator, flags: list[str]) -> list[str]:
+    """Write the encoder of the first pass, and into the cache a Lucene index of the documents' feedback.
+
+    Returns the flags of Pyserini's ANCE-PRF, with its own class if this computes the vectors of both
+    encoders. flags: those of an encoder that reads queries with their first documents.
+    """
+    recipe, run, data = evaluator.recipe, evaluator.run, evaluator.data
+    assert recipe.first_pass is not None
+    start = next(iter(recipe.external_starts), INITIAL.stage)
+    records = some_records(data, recipe.final_evaluation.split)
+    with tempfile.TemporaryDirectory(prefix="pyserini_ance.") as temporary:
+        encoder = first_pass_encoder(recipe, Checkpoint.open(run.checkpoint(start, 0), verify=False).encoder)
+        save_encoder(encoder, Path(temporary))
+        first = _write_model(Path(temporary), run.first_pass, Proof(Path(temporary), records))["queries"]
+    documents, words = data.collection.documents, recipe.first_pass.words
+    lucene = recipe.cache / BM25 / f"{documents.digest}-raw{words or ''}"
+    if not lucene.exists():
+        with suppress(FileExistsError), whole_folder(lucene) as folder:  # another run may have made it
+            index_documents(feedback(recipe.first_pass, documents), folder, ["-storeRaw"], len(documents))
+    name = "ance" if "ance" in flags and "ance" in first else ENCODER_CLASS
+    given = {"--encoder": first[1], "--encoder-class": name, "--prf-method": "ance-prf"}
+    given["--prf-depth"] = str(len(recipe.encoder.tokenization.query.first_documents))
+    given |= {"--ance-prf-encoder": flags[1], "--sparse-index": str(lucene)}
+    return [*chain.from_iterable(given.items())]
 
 
 def _write_adapter(

@@ -5,6 +5,7 @@ import logging
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from pyserini_ance.data.collection import SIDES, Collection, Side, Texts
 from pyserini_ance.data.collection_cache import cached_collection, open_collection, recorded
@@ -18,6 +19,7 @@ from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.initial import initial_tokenizer
 from pyserini_ance.encoders.tokenization import describe_blank, split_into_passages, token_folder, token_store
 from pyserini_ance.pipeline import data_checks
+from pyserini_ance.pipeline.first_pass import first_pass_encoder, with_first_documents
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.splits import merged_name
 from pyserini_ance.storage.files import sha256_json
@@ -36,7 +38,7 @@ def check_tools(recipe: Recipe) -> None:
     # The index of a run is written without faiss; Pyserini cannot search it without.
     if recipe.encoding.search == "faiss" or importlib.util.find_spec("pyserini"):
         require_faiss()
-    if recipe.bm25 is not None:
+    if recipe.bm25 is not None or recipe.first_pass is not None:  # the export has a Lucene index of texts
         choose_java()
     for name, stage in recipe.stages.items():
         if stage.lora is not None:
@@ -80,6 +82,10 @@ def read_collection(recipe: Recipe, path: Path | None = None) -> Collection:
     """
     data_checks.check_before_reading(recipe)
     data = recipe_data(recipe).read(path, data_checks.only_trained_on(recipe), recipe.finds_positives)
+    if recipe.first_pass is not None:
+        encoder = first_pass_encoder(recipe)
+        tokenized = tokenize_for(encoder.config, recipe.cache, tuple(data.splits)[:1], data)
+        data = with_first_documents(recipe, encoder, tokenized)
     collection = merge_splits(data, recipe.train_name, recipe.train_split)
     data_checks.check_collection(recipe, collection)
     return collection
@@ -88,11 +94,15 @@ def read_collection(recipe: Recipe, path: Path | None = None) -> Collection:
 def stored_collection(recipe: Recipe) -> Collection:
     """The recipe's data, checked and memory-mapped from the cache; read again if the files have changed."""
     data_checks.check_before_reading(recipe)
-    settings = {
+    settings: dict[str, Any] = {
         "joint": [recipe.train_name, *recipe.train_split],
         "only trained on": sorted(data_checks.only_trained_on(recipe)),
         "keep unjudged": recipe.finds_positives,
     }
+    if recipe.first_pass is not None:
+        fields = recipe.encoder.tokenization.query.first_documents
+        own = [each.model_dump(mode="json") for each in (recipe.first_pass, recipe.exact_encoding)]
+        settings["first pass"] = [first_pass_encoder(recipe).digest(), fields, *own]
     read, check = partial(read_collection, recipe), partial(data_checks.check_collection, recipe)
     return cached_collection(recipe.cache, recipe_data(recipe), settings, read, check)
 

@@ -68,12 +68,19 @@ def retrieve(
             raise FileNotFoundError(f"there is no BM25 index at {index_folder}, and no documents to build it")
         # Another process may have made the same index in the meantime.
         with suppress(FileExistsError), whole_folder(index_folder) as temporary:
-            _index(documents, temporary, any(ranking.rm3 for ranking in rankings), total)
+            # RM3 takes terms from document vectors, which BM25 does not need.
+            more = ["-storeDocvectors"] if any(ranking.rm3 for ranking in rankings) else []
+            index_documents(documents, temporary, more, total)
     _search(str(index_folder), rankings, settings)
 
 
-def _index(documents: Iterable[tuple[str, str]], folder: Path, rm3: bool, total: int | None) -> None:
-    """Index the documents into `folder`. Raises RuntimeError if Lucene lost some of them."""
+def index_documents(
+    documents: Iterable[tuple[str, str]], folder: Path, more: Sequence[str], total: int | None = None
+) -> None:
+    """Index documents (id, contents) into `folder`, which is empty, with `more` flags of Anserini's.
+
+    Raises RuntimeError if Lucene lost some of them.
+    """
     received = 0
     texts = folder / "documents"
     texts.mkdir()
@@ -85,8 +92,6 @@ def _index(documents: Iterable[tuple[str, str]], folder: Path, rm3: bool, total:
         for id, contents in progress:
             files[received % len(files)].write(json.dumps({"id": id, "contents": contents}) + "\n")
             received += 1
-    # RM3 takes terms from document vectors, which BM25 does not need.
-    more = ["-storeDocvectors"] if rm3 else []
     kinds = ["-collection", "JsonCollection", "-generator", "DefaultLuceneDocumentGenerator"]
     places = ["-input", texts, "-index", folder, "-threads", usable_cores()]
     output = _run(INDEX, *kinds, *places, *more)

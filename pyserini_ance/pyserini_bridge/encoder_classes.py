@@ -7,6 +7,7 @@ import logging
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from pyserini_ance.runs.rundir import RECIPE
 
 log = logging.getLogger(__name__)
 ENCODER_CLASS = "pyserini_ance"
+SEPARATOR = "\0"
 
 
 class QueryEncoder:
@@ -36,6 +38,8 @@ class QueryEncoder:
         refused = {"--tokenizer": tokenizer_name, "--query-prefix": prefix}
         _check_flags(encoder_dir, refused, {"--fp16": others.get("fp16")})
         self.encoder = load_any_encoder(encoder_dir, device, "query").optimize_for_inference()
+        # Of ANCE-PRF, which joins the texts of a query and of its first documents.
+        self.tokenizer = SimpleNamespace(cls_token="", sep_token=SEPARATOR)
 
     def encode(self, query: str | Sequence[str]) -> np.ndarray:
         """(D,) float32 vector of a query, or (N, D) of a list of queries."""
@@ -44,6 +48,16 @@ class QueryEncoder:
     def encode_batch(self, queries: Sequence[str]) -> np.ndarray:
         """(N, D) float32 vectors of queries."""
         return self.encoder.encode([{"text": query} for query in queries], "query")
+
+    def prf_encode(self, query: str) -> np.ndarray:
+        """(D,) float32 vector of a query and its first documents, each followed by SEPARATOR."""
+        return self.prf_batch_encode([query])[0]
+
+    def prf_batch_encode(self, queries: Sequence[str]) -> np.ndarray:
+        """(N, D) float32 vectors of queries and their first documents."""
+        names = ["text", *self.encoder.config.tokenization.query.first_documents]
+        texts = (query.split(SEPARATOR)[:-1] for query in queries)
+        return self.encoder.encode([dict(zip(names, each, strict=True)) for each in texts], "query")
 
 
 class DocumentEncoder:

@@ -73,6 +73,12 @@ def encode_by_stock(stock: StockClass, side: Side, records: Sequence[Mapping[str
         if side == "query":
             given |= dict.fromkeys(("tokenizer_name", "topics_name", "encoded_queries"))
             queries = init_query_encoder(**{"max_length": 256, **given}, encoder=str(folder))
+            if first := config_of(stock.folder).tokenization.query.first_documents:
+                if stock.name != "ance":
+                    raise ValueError("it reads no first documents")
+                cls, sep = queries.tokenizer.cls_token, queries.tokenizer.sep_token
+                texts = (sep.join(record[name] for name in ("text", *first)) for record in records)
+                return np.stack([queries.prf_encode(f"{cls}{text}{sep}") for text in texts])
             return np.stack([queries.encode(record["text"]) for record in records])
         documents = init_encoder(**given, encoder=str(folder), multimodal=False, explicit_truncate=False)
     settings = config_of(stock.folder).tokenization.document

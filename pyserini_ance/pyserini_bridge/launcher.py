@@ -49,6 +49,9 @@ def run_module(module: str, argv: list[str]) -> None:
         argv = with_class(module, argv)
         _warn_of_other_weights(_values(argv, "--encoder"), indexes)
         encoder_classes.register()
+        if "ance-prf" in _values(argv, "--prf-method") and ENCODER_CLASS in _values(argv, "--encoder-class"):
+            # Pyserini checks that the first pass has its class, and encodes feedback with it.
+            vars(import_pyserini("pyserini.encode"))["AnceQueryEncoder"] = encoder_classes.QueryEncoder
     else:
         start_java()
     if module.startswith("pyserini.search."):

@@ -34,6 +34,7 @@ def check_consistency(recipe: "Recipe") -> None:
         _check_order,
         _check_optimizer_moments,
         _check_same_side,
+        _check_first_pass,
         _check_trained_queries,
         _check_made_queries,
         _check_bm25,
@@ -114,6 +115,29 @@ def _check_same_side(recipe: "Recipe") -> Iterator[Problem]:
         if term.distilled_side == "document":
             text = "documents of several passages have no vector to compare with a teacher's; choose queries"
             yield ("stages", stage, "terms", name, "loss"), text
+
+
+def _check_first_pass(recipe: "Recipe") -> Iterator[Problem]:
+    """Queries are read with documents of one frozen index, by a template that names them."""
+    settings = recipe.encoder.tokenization
+    if (recipe.first_pass is not None) != bool(settings.query.first_documents):
+        text = "the documents of `first_pass` are fields {first_1}, {first_2}, ...; set both or neither"
+        yield ("encoder", "tokenization", "query", "template"), text
+    if recipe.first_pass is None:
+        return
+    if settings.document.passages > 1:
+        text = "the first pass finds whole documents, and Pyserini's no texts of passages; set it to 1"
+        yield ("encoder", "tokenization", "document", "passages"), text
+    for name, stage in recipe.stages.items():
+        if stage.trainable != "query_tower":
+            text = "the first pass searches an index that never changes; set it to query_tower"
+            yield ("stages", name, "trainable"), text
+        is_new_start = stage.starts_from_checkpoint or (
+            stage.init_from == "initial" and recipe.external_starts
+        )
+        if is_new_start and recipe.stage_before(name):
+            text = "the first pass is by the encoder that the first stage starts from; start from `previous`"
+            yield ("stages", name, "init_from"), text
 
 
 def _check_trained_queries(recipe: "Recipe") -> Iterator[Problem]:

@@ -98,6 +98,18 @@ class Bm25(Settings):
     names_or_paths = frozenset({"index"})
 
 
+class FirstPass(Settings):
+    """How the first pass reads queries (the defaults are what Pyserini's class `ance` does), and what becomes
+    of the documents that it finds."""
+
+    length_tokens: PositiveInt = 64
+    """As `encoder.tokenization.query.length_tokens`."""
+    template: str = "{text}"
+    """As `encoder.tokenization.query.template`."""
+    words: PositiveInt | None = None
+    """How many words of a document become a field of queries, the first ones; null: all its contents."""
+
+
 class Recipe(Settings):
     """An experiment: data, encoder, training stages and final evaluation."""
 
@@ -107,6 +119,10 @@ class Recipe(Settings):
     """The collection: documents, queries and judgments."""
     encoder: Annotated[EncoderConfig, settings_of("pyserini_ance.encoders.config", "EncoderConfig")]
     """The encoder and the weights that it starts from."""
+    first_pass: FirstPass | None = None
+    """Rank the documents for each query by the encoder that training starts from; the contents of the best
+    ones are fields of the query, `first_1`, `first_2` and so on, for `encoder.tokenization.query.template`
+    (ANCE-PRF, Yu et al. 2021, arXiv:2108.13454). Their tower stays: `trainable: query_tower`."""
     encoding: Encoding = Encoding()
     """How texts are encoded and searched."""
     bm25: Bm25 | None = Bm25()
@@ -161,6 +177,13 @@ class Recipe(Settings):
         if path == DEFAULT_CACHE and shared:
             return Path(shared, path.name)
         return path.expanduser()
+
+    @property
+    def exact_encoding(self) -> Encoding:
+        """How documents are encoded, and searched exactly, for the final evaluation and the first pass."""
+        search = "auto" if isinstance(self.encoding.search, int) else self.encoding.search
+        exact = {"precision": self.final_evaluation.precision, "search": search}
+        return self.encoding.model_copy(update=exact)
 
     @property
     def train_name(self) -> str:

@@ -50,7 +50,7 @@ def collection_with(recipe: Recipe, split: str) -> Collection:
     test = recipe.final_evaluation.model_copy(
         update={"split": (split,), "measures": {}, "query_measures": {}, "rerank": {}}
     )
-    return stored_collection(recipe.model_copy(update={"final_evaluation": test}))
+    return stored_collection(recipe.model_copy(update={"final_evaluation": test, "first_pass": None}))
 
 
 def common_qrels(runs: Iterable[RunDir], split: str) -> Qrels | None:

@@ -99,6 +99,7 @@ class RunDir:
         self.model = folder / "model"
         self.adapter = folder / "adapter"  # in peft's form
         self.index = folder / "index"
+        self.first_pass = folder / "first-pass"  # the encoder, of a recipe with `first_pass`
         self.run_files = folder / "runs"
         # Called with each record of the metrics as it is written, in this process.
         self.listeners: list[Callable[[dict[str, Any]], None]] = []

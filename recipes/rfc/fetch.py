@@ -8,8 +8,9 @@ FOLDER/PASSAGES.
 
 A passage is some 32 words of a section of an RFC, titled by the RFC and the section: with its title it fills
 64 tokens. As in the demo set, a query is a first sentence, here a section's, and the relevant document is
-the passage that follows it; the sentence is left out. No RFC is in two splits. The first N lines
-of corpus.jsonl are what `--passages N` writes; queries and judgments are always the same. Nothing is random.
+the passage that follows it; the sentence is left out. No RFC, nor one with the RFCs that it obsoletes, is in
+two splits. The first N lines of corpus.jsonl are what `--passages N` writes; queries and judgments are always
+the same. Nothing is random.
 """
 
 import argparse
@@ -32,6 +33,7 @@ SENTENCE_WORDS = range(6, 31)
 
 # A page's footer, form feed and header.
 PAGE_BREAK = re.compile(r"\n*\n[^\n]*\[Page +\w+\][ \t]*\n*\f?\n*(?:RFC \d+ [^\n]*\n)?\n*")
+CONTROLS = re.compile(r"[\0-\x08\r\x0e-\x1f]")  # rfc752 has NULs
 CONTENTS = re.compile(r"^.*(?:\.{3}|(?:\. ){3}).*$\n", re.MULTILINE)
 # At the start of a line, numbered ("1.", "1.2", "Appendix A.", "B.1."), or one of those without content.
 HEADING = re.compile(
@@ -83,7 +85,7 @@ def sections(folder: Path) -> Iterator[Section]:
         text = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode("utf-8", errors="replace")
         about = path.with_name(f"rfc{number}.json")
         title = json.loads(about.read_text(encoding="utf-8"))["title"] if about.exists() else f"RFC {number}"
-        text = CONTENTS.sub("", PAGE_BREAK.sub("\n\n", text.replace("\r", "")))
+        text = CONTENTS.sub("", PAGE_BREAK.sub("\n\n", CONTROLS.sub("", text)))
         # [before the first heading, heading, text, heading, text, ...]
         parts = HEADING.split(text)
         pairs = list(zip(parts[1::2], parts[2::2], strict=True)) or [("", text)]
@@ -98,8 +100,23 @@ def sections(folder: Path) -> Iterator[Section]:
                     yield Section(f"rfc{number}-{place}", name, sentence, " ".join(left))
 
 
-def split_of(section: Section) -> str:
-    share = drawn(f"split {section.id.split('-')[0]}")
+def families(folder: Path) -> dict[str, str]:
+    """Map an RFC to one that stands for it, those that it obsoletes, those that they obsolete, and so on."""
+    first: dict[str, str] = {}
+
+    def first_of(name: str) -> str:
+        while first.get(name, name) != name:
+            name = first[name]
+        return name
+
+    for path in sorted(folder.rglob("rfc*.json")):
+        for older in json.loads(path.read_text(encoding="utf-8")).get("obsoletes", []):
+            first[first_of(path.stem)] = first_of(older.strip().lower())
+    return {name: first_of(name) for name in first}
+
+
+def split_of(family: str) -> str:
+    share = drawn(f"split {family}")
     return "dev" if share < 0.05 else "test" if share < 0.15 else "train"
 
 
@@ -116,31 +133,39 @@ def passages(section: Section, asks: bool) -> list[str]:
     return [" ".join(words[start:end]) for start, end in pairwise(bounds)]
 
 
-def asking(found: list[Section], sizes: dict[str, int]) -> dict[str, list[Section]]:
+def asking(
+    found: list[Section], sizes: dict[str, int], family_of: dict[str, str]
+) -> dict[str, list[Section]]:
     """Draw the sections whose first sentences are the queries of each split.
 
-    No other section begins with a query's sentence, or goes on with its relevant passage.
+    No other section begins with a query's sentence, or goes on with its relevant passage, in any case.
     """
-    able = [one for one in found if one.sentence]
-    sentences = Counter(one.sentence for one in able)
-    answers = Counter(passages(one, True)[0] for one in able)
-    unique = [one for one in able if sentences[one.sentence] == answers[passages(one, True)[0]] == 1]
+    able = [(one, one.sentence.lower(), passages(one, True)[0].lower()) for one in found if one.sentence]
+    sentences, answers = (Counter(one[place] for one in able) for place in (1, 2))
+    unique = [one for one, sentence, answer in able if sentences[sentence] == answers[answer] == 1]
     unique.sort(key=lambda one: drawn(f"query {one.id}"))
-    return {split: [one for one in unique if split_of(one) == split][:size] for split, size in sizes.items()}
+    parts: dict[str, list[Section]] = {split: [] for split in sizes}
+    for one in unique:
+        rfc = one.id.split("-")[0]
+        parts[split_of(family_of.get(rfc, rfc))].append(one)
+    return {split: part[: sizes[split]] for split, part in parts.items()}
 
 
 def collection(found: list[Section], asked: set[str], size: int) -> list[dict[str, str]]:
     """Draw `size` passages: the relevant ones and others. Raises SystemExit if there are fewer."""
     known: set[str] = set()
     ordered: list[tuple[float, dict[str, str]]] = []
-    # Sections of queries first: the first of equal passages stays.
-    for section in sorted(found, key=lambda one: one.id not in asked):
-        for number, text in enumerate(passages(section, section.id in asked)):
-            if text not in known:
-                known.add(text)
-                id, relevant = f"{section.id}-{number}", section.id in asked and number == 0
-                record = {"_id": id, "title": section.title, "text": text}
-                ordered.append((-1 if relevant else drawn(f"passage {id}"), record))
+    cut = [
+        (section.id in asked and number == 0, f"{section.id}-{number}", section.title, text)
+        for section in found
+        for number, text in enumerate(passages(section, section.id in asked))
+    ]
+    # Relevant passages come first: the first of equal passages stays.
+    for relevant, id, title, text in sorted(cut, key=lambda one: not one[0]):
+        if text not in known:
+            known.add(text)
+            record = {"_id": id, "title": title, "text": text}
+            ordered.append((-1 if relevant else drawn(f"passage {id}"), record))
     if len(ordered) < size:
         raise SystemExit(f"--passages {size:,}: the packages have {len(ordered):,} different passages")
     ordered.sort(key=lambda pair: pair[0])
@@ -149,7 +174,7 @@ def collection(found: list[Section], asked: set[str], size: int) -> list[dict[st
 
 def make(packages: Path, folder: Path, size: int, sizes: dict[str, int] = QUERIES) -> None:
     found = list(sections(packages))
-    chosen = asking(found, sizes)
+    chosen = asking(found, sizes, families(packages))
     (folder / "qrels").mkdir(parents=True)
     queries = []
     for split, part in chosen.items():

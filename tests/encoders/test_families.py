@@ -49,6 +49,29 @@ def test_the_last_token_is_the_same_whatever_side_is_padded(family, start, saved
     assert model.tokenizer.padding_side == padded
 
 
+@pytest.mark.parametrize("name", ["Qwen3", "Llama", "Mistral"])
+def test_a_decoder_attends_both_ways_if_asked(family, start, saved, name):
+    settings = {"pooling": "mean", "tokenization": LENGTHS}
+    causal = start(family(name), **settings)
+    both = start(family(name), **settings, bidirectional=True)
+    assert not np.allclose(causal.encode(TEXTS), both.encode(TEXTS), atol=1e-3)
+    ids = both.tokenizer.tokenizers["query"](TEXTS[1], return_tensors="pt").input_ids
+    for encoder, sees_later in ((causal, False), (both, True)):
+        model = encoder.towers.tower("query").transformer
+        whole, alone = model(ids).last_hidden_state[0, 0], model(ids[:, :1]).last_hidden_state[0, 0]
+        assert torch.allclose(whole, alone, atol=1e-5) != sees_later
+    folder = saved(both)
+    assert_the_same(folder, both)  # other tools read it so, padded or not
+    np.testing.assert_array_equal(load_encoder(folder).encode(TEXTS), both.encode(TEXTS))
+    again = start(folder, pooling="mean")
+    np.testing.assert_array_equal(again.encode(TEXTS), both.encode(TEXTS))
+
+
+def test_a_model_without_attention_does_not_attend_both_ways(tiny_bert, start):
+    with pytest.raises(ValueError, match="encoder.bidirectional: the attention of .* cannot be chosen"):
+        start(tiny_bert, layers=[], bidirectional=True)
+
+
 def test_embedding_gemma_has_two_dense_layers(family, tmp_path, saved):
     layers = [TransformerModule(str(family("Gemma3Text")), max_seq_length=40), Pooling(32, "mean")]
     layers += [Dense(32, 64, bias=False, activation_function=None)]

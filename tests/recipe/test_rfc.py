@@ -27,7 +27,7 @@ Table of Contents
 
 1.  Introduction
 
-   Protocol {number} moves datagrams between
+   Protocol {number} moves data\0grams between
    two hosts. {words}
 
 
@@ -104,10 +104,28 @@ def test_queries_are_in_no_document_and_no_rfc_is_in_two_splits(packages, tmp_pa
 
 
 def test_a_sentence_of_two_sections_is_no_query(packages):
-    (packages / "rfc60.txt").write_text(RFC.format(number=1, words=words(1)))
-    chosen = fetch.asking(list(fetch.sections(packages)), {"train": 100, "dev": 100, "test": 100})
+    (packages / "rfc60.txt").write_text(RFC.format(number=1, words=words(1)).replace("between", "BETWEEN"))
+    chosen = fetch.asking(list(fetch.sections(packages)), {"train": 100, "dev": 100, "test": 100}, {})
     asked = {one.id for part in chosen.values() for one in part}
     assert asked == {f"rfc{number}-0" for number in range(2, 60)}
+
+
+def test_an_rfc_is_in_the_split_of_those_that_it_obsoletes(packages):
+    for number, older in {30: ["RFC20", "RFC21"], 40: ["RFC30"], 41: ["RFC21"]}.items():
+        (packages / f"rfc{number}.json").write_text(json.dumps({"title": "T", "obsoletes": older}))
+    family_of = fetch.families(packages)
+    assert family_of.keys() == {"rfc20", "rfc30", "rfc40", "rfc41"} and set(family_of.values()) == {"rfc21"}
+    chosen = fetch.asking(list(fetch.sections(packages)), {"train": 99, "dev": 99, "test": 99}, family_of)
+    ids = {split: {one.id for one in part} for split, part in chosen.items()}
+    of_family = {f"rfc{number}-0" for number in (20, 21, 30, 40, 41)}
+    assert [split for split in ids if ids[split] & of_family] == [fetch.split_of("rfc21")]
+
+
+def test_a_relevant_passage_that_another_section_goes_on_with_stays(packages, tmp_path):
+    second = words(1).split()[32:]  # rfc1 goes on with what answers the query of rfc60
+    (packages / "rfc60.txt").write_text(RFC.format(number=60, words=" ".join(second)))
+    lines = made(packages, tmp_path / "beir", 60, train=100, dev=100, test=100)
+    assert {json.loads(line)["_id"] for line in lines[:60]} == {f"rfc{number}-0-0" for number in range(1, 61)}
 
 
 def test_too_few_passages_are_refused(packages, tmp_path):

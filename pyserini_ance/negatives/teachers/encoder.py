@@ -1,17 +1,15 @@
 """Another dense retriever as teacher: a larger one, or the same one before layers were taken from it."""
 
-import hashlib
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
-import torch
 
 from pyserini_ance.data.collection import Side, Texts
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.data.token_store import TokenStore
-from pyserini_ance.encoders.config import SIDE_FILE, START_NAMES, EncoderConfig
+from pyserini_ance.encoders.config import SIDE_FILE, EncoderConfig
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.initial import initial_encoder
 from pyserini_ance.encoders.load_save import load_encoder
@@ -86,7 +84,7 @@ class EncoderTeacher(Teacher):
         snapshot = context.snapshot
         encoder = encoder or self._load(snapshot.device, snapshot.model)
         texts = snapshot.collection.documents if side == "document" else snapshot.split.queries
-        weights = snapshot.world.on_main(lambda: weights_digest(encoder))
+        weights = snapshot.world.on_main(lambda: encoder.digest())
         name = getattr(self.encoder, "model", self.encoder or "documents")
         context.origins[f"{self.kind} {name}"] = weights
         key = {"weights": weights, "texts": texts.digest, "precision": snapshot.precision}
@@ -126,14 +124,6 @@ def target_vectors(stage: Stage, dimension: int, context: TeacherContext) -> dic
                 f"teacher.encoder.truncate_dim: {dimension}"
             )
     return targets
-
-
-def weights_digest(encoder: Encoder) -> str:
-    """A hash of all that an encoder's vectors depend on, wherever its weights come from."""
-    digest = hashlib.sha256(encoder.config.model_dump_json(exclude=START_NAMES).encode())
-    for name, tensor in sorted(encoder.towers.state_dict().items()):
-        digest.update(name.encode() + tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
 
 
 def _tokens(encoder: Encoder, side: Side, texts: Texts, context: TeacherContext) -> TokenStore:
