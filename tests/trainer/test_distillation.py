@@ -18,7 +18,6 @@ from pyserini_ance.encoders.load_save import load_encoder, save_encoder
 from pyserini_ance.negatives.snapshot import TEACHER_VECTORS
 from pyserini_ance.negatives.table import PADDING
 from pyserini_ance.negatives.teachers import cross_encoder
-from pyserini_ance.negatives.teachers.encoder import weights_digest
 from pyserini_ance.negatives.teachers.llm import PROMPT
 from pyserini_ance.runs.generation import open_generation
 from pyserini_ance.trainer.batch import plan_batch
@@ -134,7 +133,7 @@ def test_another_encoder_scores_with_its_own_settings(small_recipe, tmp_path, sa
         np.testing.assert_allclose(scores, (queries[rows] * documents[others]).sum(1), rtol=1e-4, atol=1e-5)
     assert list(training.run.scratch.glob(f"{TEACHER_VECTORS}-*"))  # not encoded again at each refresh
     name = f"encoder {tmp_path / 'teacher' if saved else settings['model']}"
-    digest = weights_digest(load_encoder(tmp_path / "teacher") if saved else encoder)
+    digest = (load_encoder(tmp_path / "teacher") if saved else encoder).digest()
     assert origins_of(training) == [{name: digest}] * 2
 
 
