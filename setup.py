@@ -69,6 +69,7 @@ EXTRAS = {
         "markitdown[docx,pdf]>=0.1.3",
         "ir-datasets>=0.5",
         "peft>=0.18,<1",
+        "ray>=2.50",
         "tensorboard>=2.19",
     ],
 }
