@@ -35,7 +35,7 @@ WHOLE = {
     "lines of the reading path": 1_449,
     "modules that trainer/batch.py imports": 11,
     "lines of benchmarks": 5_497,
-    "lines of tests": 32_951,
+    "lines of tests": 32_950,
 }
 
 
