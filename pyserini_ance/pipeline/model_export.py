@@ -164,8 +164,8 @@ class Proof:
         pools = {"cls": lambda states: states[0], "mean": lambda states: states.mean(0)}
         pool = {**pools, "lasttoken": lambda states: states[-1]}.get(config.pooling or "")
         more = config.projection or config.layer_norm or config.truncate_dim
-        own_special_tokens = config.tokenization.query.first_documents
-        if pool is None or more or own_special_tokens or is_dpr(tower_folder(folder, "query")):
+        first_documents = config.tokenization.query.first_documents
+        if pool is None or more or first_documents or is_dpr(tower_folder(folder, "query")):
             return None
 
         @cache
