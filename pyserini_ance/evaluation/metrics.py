@@ -8,7 +8,7 @@ on the same queries by more than chance?
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -163,7 +163,7 @@ class Difference:
     """A comparison of one system with a baseline over the same queries.
 
     `mean` is the mean difference, `p` the probability of it, or of a larger one of either sign, if the
-    systems were equal. `wins`, `ties` and `losses` count queries.
+    systems were equal (or what another test says: `equivalence`). `wins`, `ties` and `losses` count queries.
     """
 
     mean: float
@@ -191,15 +191,31 @@ def t_test(differences: np.ndarray) -> float:
     return float(stats.ttest_1samp(differences, 0.0).pvalue)
 
 
-def differences(systems: Mapping[str, np.ndarray], baseline: np.ndarray) -> dict[str, Difference]:
+def equivalence(differences: np.ndarray, margin: float) -> float:
+    """The p value of two one-sided t tests: small where the mean difference (of Q) is within +-`margin`.
+
+    Equal differences (or a single one) have no variance: 0 within the margin, 1 beyond it. Source: Schuirmann
+    1987, A comparison of the two one-sided tests procedure and the power approach.
+    """
+    if np.ptp(differences) < TIE:
+        return float(abs(differences[0]) >= margin)
+    from scipy import stats
+
+    sides = ((-margin, "greater"), (margin, "less"))
+    return max(float(stats.ttest_1samp(differences, at, alternative=side).pvalue) for at, side in sides)
+
+
+def differences(
+    systems: Mapping[str, np.ndarray], baseline: np.ndarray, test: Callable[[np.ndarray], float] = t_test
+) -> dict[str, Difference]:
     """Compare each system's values (Q,) with the baseline's values of the same queries.
 
-    p values are corrected for the number of systems (Holm).
+    The p values of `test` are corrected for the number of systems (Holm).
     """
     by_system = {
         name: np.where(np.abs(own - baseline) < TIE, 0.0, own - baseline) for name, own in systems.items()
     }
-    corrected = holm([t_test(values) for values in by_system.values()])
+    corrected = holm([test(values) for values in by_system.values()])
     result = {}
     for (name, values), p in zip(by_system.items(), corrected, strict=True):
         wins, losses = int((values > 0).sum()), int((values < 0).sum())

@@ -1,14 +1,15 @@
 """Tables of significance: rows of a table of runs, or of a run's results, compared query by query."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from pyserini_ance.data.trec import Qrels, read_run
-from pyserini_ance.evaluation.metrics import differences, per_query
+from pyserini_ance.evaluation.metrics import differences, equivalence, per_query, t_test
 from pyserini_ance.evaluation.tables import last_stage
 from pyserini_ance.reports.compare import Results, Table, measured_rows
 from pyserini_ance.reports.ranking_inputs import common_qrels
@@ -19,20 +20,27 @@ log = logging.getLogger(__name__)
 Systems = Mapping[str, Sequence[tuple[RunDir, str]]]
 
 
-def significance(results: Sequence[Results], baseline: str, only: Sequence[str] = ()) -> tuple[Table, str]:
+def significance(
+    results: Sequence[Results], baseline: str, only: Sequence[str] = (), within: float | None = None
+) -> tuple[Table, str]:
     """Compare each row of the table, or of `only`, with the row `baseline`, query by query (`tested`).
 
-    Returns a table with the columns `recipe` and `MEASURE against BASELINE`, and the meaning of its cells.
-    A query's value is its mean over the row's runs. Raises ValueError for a baseline that is not a row.
+    within: test for equivalence within this margin, instead of for a difference. Returns a table with the
+    columns `recipe` and `MEASURE against BASELINE`, and the meaning of its cells. A query's value is its
+    mean over the row's runs. Raises ValueError for a baseline that is not a row.
     """
     measured_rows(results, [baseline])  # raises for a baseline that is not a row
     systems = {
         str(name): [(RunDir(Path(results[run]["run"])), row) for run, row in zip(of.run, of.row, strict=True)]
         for name, of in measured_rows(results, only and [*only, baseline]).groupby("label", sort=False)
     }
-    found = tested(systems, baseline)
+    test, of_test = t_test, "a paired t test"
+    if within is not None:
+        test = partial(equivalence, margin=within)
+        of_test = f"paired t tests that it is beyond {-within:g} and below {within:g}, the larger one"
+    found = tested(systems, baseline, test=test)
     note = (
-        f"against {baseline}: mean difference over the test queries, p value of a paired t test (Holm over "
+        f"against {baseline}: mean difference over the test queries, p value of {of_test} (Holm over "
         f"{len(found)} rows, per measure), and queries (won/tied/lost) against {baseline}"
     )
     rows = [
@@ -63,7 +71,9 @@ def significance_in_run(run: RunDir, rows: Sequence[Mapping[str, Any]]) -> tuple
     return (cells, list(cells[0]) if cells else ["row"]), note
 
 
-def tested(systems: Systems, baseline: str, sign: float = 1.0) -> dict[str, dict[str, str]]:
+def tested(
+    systems: Systems, baseline: str, sign: float = 1.0, test: Callable[[np.ndarray], float] = t_test
+) -> dict[str, dict[str, str]]:
     """The difference of each other system from `baseline` (sign -1: of the baseline from it), by measure.
 
     p values are corrected for the number of systems (Holm). Raises ValueError for runs with different test
@@ -77,7 +87,7 @@ def tested(systems: Systems, baseline: str, sign: float = 1.0) -> dict[str, dict
     against = values.pop(baseline)
     cells: dict[str, dict[str, str]] = {label: {} for label in values}
     for measure, base in against.items():
-        found = differences({label: own[measure] for label, own in values.items()}, base)
+        found = differences({label: own[measure] for label, own in values.items()}, base, test)
         for label, one in found.items():
             cells[label][measure] = f"{one} ({one.wins}/{one.ties}/{one.losses})"
     return cells

@@ -36,6 +36,8 @@ def test_one_table_of_runs(runs, capsys):
     ("flags", "message"),
     [
         (["--forgetting", "--rows", "demo/ance"], "remove --rows"),
+        (["--within", "0.01"], "--within is an option of --significance; remove --within"),
+        (["--significance", "demo/ance", "--within", "0"], "--within 0 is not above 0: pass the largest"),
         (["--significance", "demo/ance", "--forgetting"], "pass one of --significance, --improvement-over"),
     ],
 )

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pyserini_ance.evaluation.metrics import Difference, differences, holm, t_test
+from pyserini_ance.evaluation.metrics import Difference, differences, equivalence, holm, t_test
 
 
 def test_students_t_from_its_definition():
@@ -29,6 +29,20 @@ def test_differences_without_variance_have_the_p_of_their_sign_changes(queries):
     infinite, or nan of one query."""
     values = np.full(queries, 0.7)  # not exact in binary, and less 0.3 not the same as 0.4
     assert differences({"a": values}, np.full(queries, 0.3))["a"].p == pytest.approx(2 / 2**queries)
+
+
+def test_equivalence_is_where_the_90_percent_interval_lies_within_the_margin():
+    values = np.random.default_rng(3).normal(0.002, 0.05, 200)
+    half = stats.t.ppf(0.95, 199) * values.std(ddof=1) / math.sqrt(200)
+    farther_end = abs(values.mean()) + half
+    assert equivalence(values, farther_end) == pytest.approx(0.05)
+    assert equivalence(values, farther_end * 1.01) < 0.05 < equivalence(values, farther_end * 0.99)
+    assert equivalence(-values, 0.01) == pytest.approx(equivalence(values, 0.01))
+
+
+@pytest.mark.parametrize(("difference", "p"), [(0.0, 0.0), (-0.009, 0.0), (0.01, 1.0)])
+def test_equivalence_without_variance(difference, p):
+    assert equivalence(np.full(3, difference), 0.01) == p
 
 
 def test_holm_by_hand():

@@ -50,6 +50,19 @@ def test_p_values_are_corrected_for_the_rows_that_are_shown(ranked_run, capsys):
         command.main([*arguments, "god"])
 
 
+def test_rows_that_are_as_good_within_a_margin(ranked_run, capsys):
+    """`same` ranks as the baseline does, `bad` is 0.229 below; Holm leaves the larger p as it is."""
+    runs = [ranked_run("1", "same", [2, 2, 2, 2]), ranked_run("2", "bad", [4, 4, 4, 3])]
+    command.main([*map(str, runs), "--significance", "bm25", "--within", "0.3"])
+    out = capsys.readouterr().out
+    rows = [line.split("|") for line in out.splitlines() if line.startswith("|")]
+    found = {cells[1].strip(): cells[-2].strip() for cells in rows}
+    one_sided = t_test(np.array([-1 / 4, -1 / 4, -1 / 4, -1 / 6]) + 0.3) / 2
+    assert found["bad"] == f"-0.229, p {one_sided:.3f} (0/0/4)"
+    assert found["same"].startswith("+0.000, p <0.001")
+    assert "p value of paired t tests that it is beyond -0.3 and below 0.3, the larger one" in out
+
+
 def test_a_split_judged_by_answers_is_skipped(ranked_run, capsys, caplog):
     folder = ranked_run("1", "good", [1, 1, 1, 2])
     run, results = RunDir(folder), read_results(folder)
