@@ -171,6 +171,24 @@ def test_a_killed_run_resumes_to_bitwise_the_same(train, undisturbed, tmp_path):
     assert outcome(folder) == outcome(undisturbed)
 
 
+def test_a_refresher_beside_training_reads_the_first_pass_and_a_replay_repeats_it(server, recipe, tmp_path):
+    """Tables that arrive two steps late, of queries with feedback."""
+    made = yaml.safe_load(recipe.read_text())
+    refresh = {"every_steps": 2, "mode": "async", "adopt": 2}
+    terms = {"query": {"negatives": [{"kind": "ann", "top_k": 10}]}}
+    made["stages"] = {"prf": {"trainable": "query_tower", "terms": terms, "refresh": refresh, "steps": 8}}
+    path = tmp_path / "async.yaml"
+    path.write_text(yaml.safe_dump(made))
+    for name, flags in (("run", ()), ("again", ("--replay", str(tmp_path / "run" / "decisions.jsonl")))):
+        done = server.run("train", [str(path), "--output", str(tmp_path / name), *flags])
+        assert done["code"] == 0, done["stderr"]
+        assert "differ from the recorded run's" not in done["stderr"]
+    one, other = outcome(tmp_path / "run"), outcome(tmp_path / "again")
+    adopted = [(r["step"], r["checkpoint_step"]) for r in one["decisions"] if r["event"] == "adopt"]
+    assert adopted == [(0, 0), (4, 2), (6, 4)]
+    assert one["rows"] == other["rows"] and one["decisions"] == other["decisions"]
+
+
 def test_weights_from_another_run_rank_the_first_pass(loaded, undisturbed):
     """Those of both its towers; what training would refuse is refused before."""
     start = f"stages.prf.init_from={{folder: {undisturbed}, allow_changes: [tokenization]}}"
