@@ -273,8 +273,9 @@ def failure_of(error: Exception, noun: str) -> Failure:
         return Failure(reason, may_cost=False, status=status, pause_seconds=pause)
     if isinstance(error, APIConnectionError):  # timeouts are some of these
         cause = error.__cause__ or error
-        is_sent = type(cause).__name__ not in ("ConnectError", "ConnectTimeout")
-        reason = f"{'breaks off' if is_sent else 'cannot be reached'}: {_without_key(str(cause))}"
+        is_sent = (kind := type(cause).__name__) not in ("ConnectError", "ConnectTimeout")
+        breaks = "does not answer in time" if kind == "ReadTimeout" else "breaks off"
+        reason = f"{breaks if is_sent else 'cannot be reached'}: {_without_key(str(cause))}"
         return Failure(reason, is_sent, may_cost=is_sent)
     if isinstance(error, ValueError | LookupError | TypeError | AttributeError):
         return Failure(f"gives answers that are no answers of {noun}")

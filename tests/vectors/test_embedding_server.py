@@ -2,6 +2,7 @@
 
 import logging
 import re
+import time
 from functools import partial
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from helpers.embedding_server import embedding_server
 from helpers.language_model import KEY
 
+from pyserini_ance import llm
 from pyserini_ance.data.token_store import TokenStore
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.config import EncoderConfig
@@ -88,6 +90,31 @@ def test_other_vectors_than_ours_are_refused_with_the_numbers(encoder, tmp_path,
     with embedding_server(encoder, change) as server, pytest.raises(RuntimeError, match=message):
         encoded(tmp_path, encoder, server.url)
     assert server.requests == 1 and not written_windows(tmp_path / "0-of-1")
+
+
+def slow(request: int, vectors: np.ndarray, number: int) -> np.ndarray:
+    """The request of this number, or each (0), is answered when nobody waits any more."""
+    if request in (0, number):
+        time.sleep(3 if request else 0.5)
+    return vectors
+
+
+def test_a_slow_answer_is_asked_for_again(encoder, tmp_path, monkeypatch):
+    monkeypatch.setattr(llm, "TIMEOUT_SECONDS", 2.0)
+    with embedding_server(encoder, partial(slow, 3)) as server:
+        found = encoded(tmp_path / "http", encoder, server.url)
+    np.testing.assert_allclose(found, encoded(tmp_path / "inline", encoder), atol=1e-5)
+    assert server.requests > 1 + 7  # 32 texts that are compared, and 64, 64, 64 and 8
+
+
+def test_a_server_that_is_always_too_slow_fails(encoder, tmp_path, monkeypatch):
+    monkeypatch.setattr(llm, "TIMEOUT_SECONDS", 0.1)
+    message = "does not answer in time: timed out; what is encoded stays"
+    with (
+        embedding_server(encoder, partial(slow, 0)) as server,
+        pytest.raises(ConnectionError, match=f"{server.host} {message}"),
+    ):
+        encoded(tmp_path, encoder, server.url)
 
 
 def test_a_server_that_dies_keeps_what_is_encoded(encoder, tmp_path):
