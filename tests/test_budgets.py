@@ -31,11 +31,11 @@ WHOLE = {
     "files": 224,
     "classes": 244,
     "short private functions used once": 11,
-    "lines of imports": 2_772,
+    "lines of imports": 2_774,
     "lines of the reading path": 1_449,
     "modules that trainer/batch.py imports": 11,
     "lines of benchmarks": 5_497,
-    "lines of tests": 32_950,
+    "lines of tests": 33_021,
 }
 
 
