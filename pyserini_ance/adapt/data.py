@@ -92,13 +92,13 @@ def prepare(request: Request, overrides: Sequence[str], plans: bool = False) -> 
         before = about["made of"]
         if changed := [name for name in {**before, **made_of} if before.get(name) != made_of.get(name)]:
             raise ValueError(f"{output} was made with other {', '.join(changed)}; pass another --output")
+        log.info("%s: continues with the data that is there", output)
     elif {path.name for path in output.glob("[!.]*")} - {PROMPT_FILE, "questions", "run"}:
         raise FileExistsError(f"{output} has files that adapt did not write; pass another --output")
     else:
         with whole_folder(data) as new:
             text = _write_data(request, data, new, overrides, plans)
-            about = {"made of": made_of, "text": text}
-            write_json(new / ABOUT, about)
+            write_json(new / ABOUT, about := {"made of": made_of, "text": text})
         recipe_file.unlink(missing_ok=True)  # of other data
     if not recipe_file.exists():
         copy_whole(data / RECIPE, recipe_file)
