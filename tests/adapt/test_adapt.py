@@ -171,6 +171,7 @@ def test_an_adaptation_that_is_killed_at_any_phase_ends_the_same(tmp_path, docs,
             server.kill(pid)
         ended = server.run("adapt", [*given, str(tmp_path / "killed")])
     assert ended["code"] == 0, ended["stderr"]
+    assert f"{tmp_path / 'killed'}: continues with the data that is there" in ended["stderr"]
     said = ended["stdout"].replace(str(tmp_path / "killed"), str(whole.output))
     assert said.strip() == adapt(whole, SHORT).strip()
     for name in ("run/model/model.safetensors", "run/run.test.trec", "verdict.json"):
