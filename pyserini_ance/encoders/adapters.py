@@ -68,7 +68,8 @@ def adapters_of(encoder: str | Path) -> Adapters | None:
         raise FileNotFoundError(f"{encoder} holds adapters of {base} alone, which is missing; {cure}")
     if checkpoint_hashes(base, verify=False) != hashes:
         raise RuntimeError(f"{encoder} holds adapters of other weights than those in {base}; {cure}")
-    return Adapters(Lora(**made["lora"]), made["trainable"], base, hashes, made["are_new"])
+    lora = Lora(**{key: made["lora"][key] for key in Lora.model_fields})
+    return Adapters(lora, made["trainable"], base, hashes, made["are_new"])
 
 
 def checkpoint_hashes(encoder: Path, verify: bool) -> tuple[str, str]:
@@ -105,20 +106,23 @@ def require_peft(key: str) -> None:
         raise RuntimeError(f"{key} needs peft; install it: pip install 'pyserini_ance[peft]'")
 
 
-def check_trainable(towers: TwoTower, stage: "Stage", key: str) -> None:
+def check_trainable(towers: TwoTower, stage: "Stage", key: str, shards: bool = False) -> None:
     """Raise SettingError, with the stage's `key`, for towers that have no layers for `lora` or for
-    `gradient_checkpointing`; ValueError for layers that cannot be found to share them out."""
+    `gradient_checkpointing`; ValueError for layers that cannot be found to share them out (`shards`)."""
     from transformers.pytorch_utils import Conv1D
 
     for model in (towers.tower(side).transformer for side in sides_of(stage.trainable)):
         if stage.gradient_checkpointing and not getattr(model, "supports_gradient_checkpointing", False):
             raise SettingError(f"{key}.gradient_checkpointing: the model does not support it; remove the key")
+        if model is None and (stage.lora is not None or shards):
+            where = f"{key}.lora" if stage.lora is not None else "shard"
+            raise SettingError(
+                f"{where}: the encoder has no Transformer, only tokens' vectors; remove the key"
+            )
+        if shards:
+            find_layers(model, "shard", "the encoder")
         if stage.lora is None:
             continue
-        if model is None:
-            raise SettingError(
-                f"{key}.lora: the encoder has no Transformer, only tokens' vectors; remove the key"
-            )
         named = [(name.split("."), layer) for name, layer in model.named_modules()]
         linear = {
             path[-1] for path, layer in named if isinstance(layer, nn.Linear | Conv1D) and path[0] != "pooler"
@@ -129,8 +133,6 @@ def check_trainable(towers: TwoTower, stage: "Stage", key: str) -> None:
                     f"{key}.lora.target: no linear layer has the name {name!r}{did_you_mean(name, linear)}; "
                     f"there are: {', '.join(sorted(linear))}"
                 )
-        if stage.lora.shard_base:
-            find_layers(model, f"{key}.lora.shard_base", "the encoder")
 
 
 def add_adapters(towers: TwoTower, made: Adapters, seed: int, source: Path | None = None) -> None:

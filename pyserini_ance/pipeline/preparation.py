@@ -52,7 +52,7 @@ def check_encoder(recipe: Recipe, encoder: Encoder) -> None:
     file = recipe.file or recipe.name
     numbers = f"the vectors of {recipe.encoder.model} have {dimension} numbers"
     for name, stage in recipe.stages.items():
-        check_trainable(encoder.towers, stage, f"stages.{name}")
+        check_trainable(encoder.towers, stage, f"stages.{name}", recipe.shard)
         for key, term in stage.terms.items():
             if (most := max(term.dimensions or [0])) > dimension:
                 key = f"stages.{name}.terms.{key}.dimensions"

@@ -146,6 +146,9 @@ class Recipe(Settings):
     """CPU threads of each training process, and of the refresher's; null: torch's choice."""
     seed: int = Field(default=42, ge=0)
     """The seed of all random choices."""
+    shard: bool = False
+    """Whether each process of a torchrun holds a part of the weights that train, their gradients and moments
+    (FSDP2; not in fp16), with `lora` only of the frozen weights. `--resume` may change it."""
     device: str = Field(default="auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
     """`auto`, `cpu`, `cuda` or `cuda:N`: several processes take the GPUs from N on. `auto` is `cuda` where
     there is one."""

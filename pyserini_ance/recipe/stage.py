@@ -61,8 +61,6 @@ class Lora(Settings):
         expected("all-linear, or a list of names such as [q_proj]"),
     ] = "all-linear"
     """The names of the linear layers, such as `[q_proj, v_proj]`; `all-linear`: all but a pooler's."""
-    shard_base: bool = False
-    """Whether the frozen weights are sharded over the processes of a torchrun (FSDP2)."""
 
     @property
     def shape(self) -> tuple[Any, ...]:

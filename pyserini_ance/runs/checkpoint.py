@@ -4,12 +4,13 @@ checkpoints, vectors, tables and dev scores of a run stay.
 A folder that another process reads stays too; the last process that reads it removes it.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
+from torch.distributed.tensor import DTensor, distribute_tensor
 
 from pyserini_ance.data.collection import SIDES
 from pyserini_ance.encoders.adapters import adapters_of, checkpoint_hashes, tower_hash
@@ -111,25 +112,21 @@ def _files_in(folder: Path) -> dict[str, str]:
 def publish_checkpoint(
     run: RunDir,
     encoder: Encoder,
-    optimizer: torch.optim.Optimizer | None,
+    moments: Mapping[str, torch.Tensor] | None,
     progress: TrainingProgress,
     scaler: torch.amp.GradScaler | None = None,
 ) -> Checkpoint:
     """Write the checkpoint at `progress`, or open it when an earlier attempt has completed it.
 
-    Training can resume from a checkpoint with an `optimizer`, and the `scaler` of fp16.
+    Training can resume from a checkpoint with an optimizer's `moments`, and the `scaler` of fp16.
     """
     folder = run.checkpoint(progress.stage, progress.step)
     if is_new := not is_complete(folder):
         with publishing(folder, {"stage": progress.stage, "step": progress.step}) as temporary:
             (temporary / ENCODER).mkdir()
             save_encoder(encoder, temporary / ENCODER)
-            if optimizer is not None:
-                training = {  # empty before the first step
-                    f"{i}.{name}": value.cpu().contiguous()
-                    for i, parameter in enumerate(_parameters(optimizer))
-                    for name, value in optimizer.state.get(parameter, {}).items()
-                }
+            if moments is not None:
+                training = {name: value.cpu().contiguous() for name, value in moments.items()}
                 if scaler is not None:
                     state = scaler.state_dict()  # the scale, and the number of steps since it changed
                     training[SCALE] = torch.tensor(
@@ -138,6 +135,18 @@ def publish_checkpoint(
                 save_file(training, temporary / TRAINING)
                 write_json(temporary / PROGRESS, asdict(progress))
     return Checkpoint.open(folder, verify=not is_new)
+
+
+def moments_of(optimizer: torch.optim.Optimizer, keeps: bool = True) -> dict[str, torch.Tensor]:
+    """The optimizer's state by name, empty before the first step. Of weights in parts all processes call it,
+    and it is whole, on the CPU, where `keeps`."""
+    moments = {}
+    for i, parameter in enumerate(_parameters(optimizer)):
+        for name, value in optimizer.state.get(parameter, {}).items():
+            whole = value.full_tensor().cpu() if isinstance(value, DTensor) else value
+            if keeps:
+                moments[f"{i}.{name}"] = whole
+    return moments
 
 
 def newest_progress(run: RunDir, stage: str) -> TrainingProgress | None:
@@ -161,7 +170,7 @@ def restore_moments(
             for name in ("step", "exp_avg", "exp_avg_sq")
             if f"{index}.{name}" in saved
         }
-        optimizer.state[parameter] = {name: value.to(parameter.device) for name, value in state.items()}
+        optimizer.state[parameter] = {name: _placed(value, parameter) for name, value in state.items()}
 
 
 def drop_moments(run: RunDir, recipe: Recipe, finished: Collection[str]) -> None:
@@ -175,6 +184,14 @@ def drop_moments(run: RunDir, recipe: Recipe, finished: Collection[str]) -> None
     for name in {*finished} - needed:
         for folder in complete_steps(run.checkpoints, name):
             remove_parts(folder, (TRAINING, PROGRESS))
+
+
+def _placed(value: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
+    """A moment where its parameter is, and in such parts."""
+    if isinstance(parameter, DTensor) and value.ndim:
+        where = parameter.device_mesh, parameter.placements
+        return distribute_tensor(value.to(parameter.device), *where, src_data_rank=None)
+    return value.to(parameter.device)
 
 
 def _parameters(optimizer: torch.optim.Optimizer) -> list[torch.nn.Parameter]:

@@ -30,7 +30,7 @@ MEMORY_KINDS = ("process", "GPU", "largest child")
 GIT_SECONDS = 5  # a run does not wait longer for its commit
 # Keys of where a run computes and is seen, not of what it computes; as pydantic includes or excludes them.
 RUNTIME_KEYS: dict[str, Any] = {
-    **dict.fromkeys(("cache", "device", "threads", "refresher", "log_with"), True),
+    **dict.fromkeys(("cache", "device", "threads", "shard", "refresher", "log_with"), True),
     "encoding": {"engine"},
 }
 

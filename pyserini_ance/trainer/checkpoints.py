@@ -9,11 +9,18 @@ from torch.optim import Optimizer
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.recipe.models import Recipe
-from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, prune_stage, publish_checkpoint
+from pyserini_ance.runs.checkpoint import (
+    Checkpoint,
+    TrainingProgress,
+    moments_of,
+    prune_stage,
+    publish_checkpoint,
+)
 from pyserini_ance.runs.generation import base_before
 from pyserini_ance.runs.run_log import RunLog
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.trainer.products import Refreshes
+from pyserini_ance.trainer.sharding import gather_weights
 
 log = logging.getLogger(__name__)
 
@@ -23,6 +30,7 @@ class StageCheckpoints:
     """Publishes the weights of `encoder` and the state of `optimizer`; all processes make the same calls.
 
     `refreshes` tell which checkpoints and tables are still needed. `scaler` has the loss scale of fp16.
+    `whole`: if the weights of `encoder` are in parts, on the main process an encoder for all of them.
     """
 
     recipe: Recipe
@@ -34,6 +42,7 @@ class StageCheckpoints:
     encoder: Encoder
     optimizer: Optimizer
     scaler: torch.amp.GradScaler
+    whole: Encoder | None = None
 
     def __post_init__(self) -> None:
         self.stage = self.recipe.stages[self.name]
@@ -45,29 +54,35 @@ class StageCheckpoints:
 
     def publish(self, progress: TrainingProgress) -> Checkpoint:
         """Publish the weights in memory, which are those of `progress`."""
-        trained = [p.detach() for p in self.encoder.towers.parameters() if p.requires_grad]
-        checksum = sum(weight.double().sum() for weight in trained)
-        self.world.assert_same(float(checksum), "the weights")
+        if self.whole:
+            gather_weights(self.encoder, self.whole, self.world)
+        else:
+            trained = [p for p in self.encoder.towers.parameters() if p.requires_grad]
+            checksum = sum(weight.detach().double().sum() for weight in trained)
+            self.world.assert_same(float(checksum), "the weights")
 
-        hashes = self.world.on_main(lambda: self._write(progress))
+        moments = moments_of(self.optimizer, self.world.is_main)
+        hashes = self.world.on_main(lambda: self._write(moments, progress))
         return Checkpoint(self.run.checkpoint(self.name, progress.step), *hashes)
 
-    def _write(self, progress: TrainingProgress) -> tuple[str, str]:
+    def _write(self, moments: dict[str, torch.Tensor], progress: TrainingProgress) -> tuple[str, str]:
         """Publish the weights on the main process; return the hashes of the towers."""
         scaler = self.scaler if self.scaler.is_enabled() else None
-        checkpoint = publish_checkpoint(self.run, self.encoder, self.optimizer, progress, scaler=scaler)
+        encoder = self.whole or self.encoder
+        checkpoint = publish_checkpoint(self.run, encoder, moments, progress, scaler=scaler)
         self.run.mark("running", f"stage {self.name}, step {progress.step}")
         return checkpoint.hashes
 
     def save_interrupted(self, progress: TrainingProgress) -> None:
         """Publish a checkpoint of the step reached, so that `--resume` repeats at most the step in progress.
 
-        The main process does it alone: all processes have the same weights, and others may have ended.
+        The main process does it alone: all processes have the same weights, and others may have ended. Of
+        weights in parts it has not all.
         """
-        if not self.world.is_main or progress.step == 0:
+        if not self.world.is_main or progress.step == 0 or self.whole:
             return
         try:
-            self._write(progress)
+            self._write(moments_of(self.optimizer), progress)
         except (OSError, RuntimeError) as error:
             log.error("no checkpoint of stage %s, step %d: %s", self.name, progress.step, error)
 

@@ -1,33 +1,56 @@
-"""Frozen weights in parts: each process of a torchrun holds its share of them (FSDP2).
+"""Weights in parts: each process of a torchrun holds its share of them (FSDP2).
 
-What trains beside them is whole on every process, as without: steps, checkpoints and resuming do not change.
+Beside adapters the frozen weights are shared out, and what trains is whole on every process, as without:
+steps, checkpoints and resuming do not change. Where all weights train, so are their gradients and moments;
+checkpoints hold the whole, so that a run may go on with another number of processes.
 """
 
 import torch
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.tensor import DTensor
 
 from pyserini_ance.distributed.world import World
+from pyserini_ance.encoders.adapters import sides_of
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.inference_copy import transformers_in
 from pyserini_ance.encoders.towers import find_layers
+from pyserini_ance.recipe.stage import Stage
 
 
-def shard_frozen(encoder: Encoder, world: World) -> None:
-    """Let the processes of `world` hold a part each of the weights beside adapters with `shard_base`.
+def shard(encoder: Encoder, stage: Stage, world: World) -> None:
+    """Let the processes of `world` hold a part each of the weights of the towers that train; with adapters of
+    the frozen ones.
 
-    A layer's weights are whole while it computes. All processes must then call the towers equally often; one
-    that is lost ends the others by torch's error, without a last checkpoint.
+    A layer's weights are whole while it computes; gradients of parts are sums over all processes. All
+    processes must then call the towers equally often; one that is lost ends the others by torch's error,
+    without a last checkpoint.
     """
-    if world.size == 1 or encoder.adapters is None or not encoder.adapters.lora.shard_base:
-        return
     towers, mesh = encoder.towers, init_device_mesh(torch.device(world.device).type, (world.size,))
-    trained = {weight for weight in towers.parameters() if weight.requires_grad}
-    adapted = nn.ModuleList(towers.tower(side) for side in encoder.adapters.sides)
-    for model in transformers_in(adapted):
-        name, _ = find_layers(model, "lora.shard_base", encoder.config.model)
+    trains = nn.ModuleList(towers.tower(side) for side in sides_of(stage.trainable))
+    whole = {*towers.parameters()} - {*trains.parameters()}
+    if encoder.adapters is not None:
+        whole |= {weight for weight in towers.parameters() if weight.requires_grad}
+    for model in transformers_in(trains):
+        name, _ = find_layers(model, "shard", encoder.config.model)
         for layer in model.get_submodule(name):
-            fully_shard(layer, mesh=mesh, ignored_params=trained)
+            fully_shard(layer, mesh=mesh, ignored_params=whole)
     # The rest; sentence-transformers calls the model's `forward` itself, which no hook sees.
-    fully_shard(towers, mesh=mesh, ignored_params=trained)
+    fully_shard(towers, mesh=mesh, ignored_params=whole)
+    for module in towers.modules():
+        if isinstance(module, FSDPModule):
+            module.set_gradient_divide_factor(1.0)
+            module.set_force_sum_reduction_for_comms(True)  # gloo knows no PREMUL_SUM
+
+
+def gather_weights(encoder: Encoder, whole: Encoder, world: World) -> None:
+    """Give `whole`, on the main process, all weights of an encoder in parts. All processes call it; each
+    weight is whole on each of them for a moment."""
+    weights = {}
+    for name, own in encoder.towers.state_dict().items():
+        gathered = own.full_tensor() if isinstance(own, DTensor) else own
+        if world.is_main:
+            weights[name] = gathered.cpu()
+    if world.is_main:
+        whole.towers.load_state_dict(weights)

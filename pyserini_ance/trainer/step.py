@@ -199,7 +199,8 @@ class BatchEncoder:
 
     `autocast` is the context of the training precision; `key` is (seed, stage).
 
-    `documents` are the frozen documents of a stage that trains the query tower alone, else None.
+    `documents` are the frozen documents of a stage that trains the query tower alone, else None. `is_sharded`
+    as in `ChunkedEncoder`.
     """
 
     stage: Stage
@@ -210,6 +211,7 @@ class BatchEncoder:
     key: tuple[int, ...]
     world: World
     documents: FrozenDocuments | None = None
+    is_sharded: bool = False
 
     def encode(
         self, batch: Batch, step: int, known_positives: KnownPositives | None = None
@@ -237,10 +239,6 @@ class BatchEncoder:
                 )
             passages = self.data.training_rows_of(chunk.unique("document"))[1]
             yield EncodedChunk(chunk, vectors, passages, share, encoding)
-
-    @property
-    def is_sharded(self) -> bool:
-        return self.stage.lora is not None and self.stage.lora.shard_base and self.world.size > 1
 
     @property
     def _is_coupled(self) -> bool:

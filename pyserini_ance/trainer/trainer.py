@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 
 import torch
+from torch.distributed.tensor import DTensor
 from torch.nn.utils import clip_grad_norm_
 from tqdm import tqdm
 
@@ -39,7 +40,7 @@ from pyserini_ance.trainer.objective import Counts, term_losses, weighted_sum
 from pyserini_ance.trainer.optim import build_optimizer, learning_rate
 from pyserini_ance.trainer.products import Refreshes
 from pyserini_ance.trainer.resume import replay_logs, resume_stage
-from pyserini_ance.trainer.sharding import shard_frozen
+from pyserini_ance.trainer.sharding import shard
 from pyserini_ance.trainer.step import BatchEncoder
 from pyserini_ance.trainer.step_report import StepReport
 
@@ -99,24 +100,31 @@ class StageTrainer:
         if self.stage.trainable == "query_tower":
             self.documents = FrozenDocuments(self.stage, snapshot, recipe.seed)
             self.log.metric("documents", stage=name, step=self.progress.step, parts=self.documents.seconds)
-        self.optimizer = build_optimizer(towers, self.stage.optimizer)
         # The main process resolves `auto` for all ranks: every rank encodes a step in the same precision.
         precision = world.on_main(lambda: resolve_precision(recipe.precision, world.device))
+        keep_frozen_in(DTYPES[precision], self.encoder)
+        is_sharded, whole = recipe.shard and world.size > 1, None
+        if is_sharded:
+            if self.stage.lora is None:  # checkpoints are made of the whole
+                start = source.encoder, source.hashes, self.stage, recipe.seed
+                whole = encoder_to_train(*start) if world.is_main else self.encoder
+                if precision == "fp16":
+                    raise ValueError("shard: gradients in parts have no loss scale; set precision=bf16")
+            shard(self.encoder, self.stage, world)
+        self.sums_gradients = whole is None
+        self.optimizer = build_optimizer(towers, self.stage.optimizer)
         # Gradients too small for fp16 are scaled up with the loss; other precisions need no scale.
         self.scaler = torch.amp.GradScaler(device.type, enabled=precision == "fp16")
         if resumed or self.stage.keep_optimizer:
             restore_moments(source, self.optimizer, self.scaler)
-        self.checkpoints = StageCheckpoints(
-            recipe, name, run, world, self.log, self.refreshes, self.encoder, self.optimizer, self.scaler
-        )
+        saved = self.encoder, self.optimizer, self.scaler, whole
+        self.checkpoints = StageCheckpoints(recipe, name, run, world, self.log, self.refreshes, *saved)
         in_fp32 = precision == "fp32"
-        keep_frozen_in(DTYPES[precision], self.encoder)
-        shard_frozen(self.encoder, world)
         autocast = nullcontext if in_fp32 else partial(torch.autocast, device.type, DTYPES[precision])
         budget = recipe.encoding.tokens_per_batch
         key = recipe.seed, self.number
         self.batch_encoder = BatchEncoder(
-            self.stage, data, self.encoder, autocast, budget, key, world, self.documents
+            self.stage, data, self.encoder, autocast, budget, key, world, self.documents, is_sharded
         )
         log.info(
             f"stage {name}: from {source.folder.name}, step {self.progress.step}, on {world.device}, "
@@ -173,9 +181,11 @@ class StageTrainer:
             report.add(losses, counts, chunk.share)
             chunk.backward(self.scaler.scale(weighted_sum(terms, losses)))
         parameters = list(towers.parameters())
-        sum_gradients(parameters, self.world)
+        if self.sums_gradients:  # those of parts are sums
+            sum_gradients(parameters, self.world)
         self.scaler.unscale_(self.optimizer)
         norm = clip_grad_norm_(parameters, self.stage.optimizer.max_grad_norm)
+        norm = norm.full_tensor() if isinstance(norm, DTensor) else norm
         scale = self.scaler.scale(torch.ones_like(norm)) if self.scaler.is_enabled() else None
         report.send(norm, scale)
         if not self.runs_ahead:

@@ -13,6 +13,7 @@ from pyserini_ance.runs.checkpoint import (
     Checkpoint,
     TrainingProgress,
     drop_moments,
+    moments_of,
     newest_progress,
     publish_checkpoint,
     restore_moments,
@@ -55,7 +56,7 @@ def weights(encoder) -> list[torch.Tensor]:
 def test_weights_and_moments_come_back_bitwise(encoder, run, kind):
     optimizer = optimizer_of(encoder, kind)
     walk(encoder, optimizer, 3, seed=0)
-    checkpoint = publish_checkpoint(run, encoder, optimizer, TrainingProgress("a", 3))
+    checkpoint = publish_checkpoint(run, encoder, moments_of(optimizer), TrainingProgress("a", 3))
     walk(encoder, optimizer, 2, seed=1)
     again = load_encoder(checkpoint.encoder)
     restored = optimizer_of(again, kind)
@@ -67,7 +68,9 @@ def test_weights_and_moments_come_back_bitwise(encoder, run, kind):
 def test_a_finished_stage_keeps_weights_alone(encoder, run):
     optimizer = optimizer_of(encoder)
     walk(encoder, optimizer, 1, seed=0)
-    made = [publish_checkpoint(run, encoder, optimizer, TrainingProgress(s, 1)) for s in ("a", "a-b")]
+    made = [
+        publish_checkpoint(run, encoder, moments_of(optimizer), TrainingProgress(s, 1)) for s in ("a", "a-b")
+    ]
     before = [one.weights for one in made]
     going_on = SimpleNamespace(keep_optimizer=True, init_from="previous")
     recipe = SimpleNamespace(stages={"c": going_on}, stage_before={"c": "a-b"}.get)
@@ -79,9 +82,10 @@ def test_a_finished_stage_keeps_weights_alone(encoder, run):
 
 
 def test_a_complete_checkpoint_is_opened_and_not_rewritten(encoder, run):
-    first = publish_checkpoint(run, encoder, optimizer_of(encoder), TrainingProgress("a", 1))
+    given = run, encoder, moments_of(optimizer_of(encoder)), TrainingProgress("a", 1)
+    first = publish_checkpoint(*given)
     written = (first.folder / MANIFEST).stat().st_mtime_ns
-    assert publish_checkpoint(run, encoder, optimizer_of(encoder), TrainingProgress("a", 1)) == first
+    assert publish_checkpoint(*given) == first
     assert (first.folder / MANIFEST).stat().st_mtime_ns == written
 
 
@@ -91,7 +95,7 @@ def test_newest_progress_is_the_last_complete_one_of_its_stage(encoder, run):
     steps = [("a", 2), ("a", 10, 2, 0.25), ("a", 30), ("a-b", 40)]
     saved = [TrainingProgress(*of) for of in steps]
     for progress in saved:
-        publish_checkpoint(run, encoder, optimizer, progress)
+        publish_checkpoint(run, encoder, moments_of(optimizer), progress)
     (run.checkpoint("a", 30) / MANIFEST).unlink()  # as a killed process leaves it
     publish_checkpoint(run, encoder, None, TrainingProgress("a", 20))  # nothing to resume from
     assert newest_progress(run, "a") == saved[1]

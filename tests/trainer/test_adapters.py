@@ -6,21 +6,14 @@ import numpy as np
 import pytest
 import torch
 from helpers.stage_fixture import MIXED, Training
-from helpers.stages import ANN, LOSS, make_stage
+from helpers.stages import ANN, LOSS
 from safetensors.torch import load_file
-from torch.distributed.tensor import DTensor
 
 from pyserini_ance.encoders.adapters import FILE
-from pyserini_ance.encoders.initial import initial_encoder
 from pyserini_ance.encoders.load_save import load_encoder
-from pyserini_ance.pipeline.preparation import read_collection, tokenize
-from pyserini_ance.refresher.refresher import Refresher
 from pyserini_ance.runs import checkpoint
-from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, publish_checkpoint
-from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.runs.checkpoint import Checkpoint
 from pyserini_ance.trainer import trainer
-from pyserini_ance.trainer.executors import SyncExecutor
-from pyserini_ance.trainer.trainer import StageTrainer
 
 LORA = {"r": 2}
 SHORT = {"query": {"length_tokens": 24}, "document": {"length_tokens": 32}}
@@ -131,44 +124,3 @@ def test_adapters_of_another_base_are_refused(small_recipe, tiny_bert, tmp_path)
     copied = shutil.copytree(result.folder, other.checkpoint("a", 10))
     with pytest.raises(RuntimeError, match="adapters of other weights than those in .*initial-00000000"):
         Checkpoint.open(copied)
-
-
-def trained_in_world(world, recipe, folder) -> tuple[dict[str, torch.Tensor], dict[str, tuple]]:
-    """The adapters after the stage, and the shapes of frozen weights: whole, and on this process."""
-    run, data = RunDir(folder), tokenize(recipe, read_collection(recipe))
-    encoder = initial_encoder(recipe.encoder, 0)
-    progress = TrainingProgress("initial", 0)
-    hashes = world.on_main(lambda: publish_checkpoint(run, encoder, None, progress).hashes)
-    start = Checkpoint(run.checkpoint("initial", 0), *hashes)
-    make = Refresher(recipe, data, run, world).make
-    stage = StageTrainer(recipe, "a", data, run, world, lambda product: SyncExecutor(make), start)
-    parameters = dict(stage.encoder.towers.named_parameters())
-    split = {name: each for name, each in parameters.items() if isinstance(each, DTensor)}
-    frozen = {name: (tuple(each.shape), tuple(each.to_local().shape)) for name, each in split.items()}
-    trained = [each for each in stage.encoder.towers.parameters() if each.requires_grad]
-    assert not any(isinstance(each, DTensor) for each in trained)
-    result = stage.train()
-    world.barrier()
-    return load_file(result.encoder / FILE), frozen
-
-
-@pytest.mark.parametrize(
-    ("precision", "terms", "settings"),
-    [
-        ("fp32", OWN, {"batch_queries": 1}),  # the other process has no query
-        ("fp32", BATCH, {"chunk_queries": 2, "gradient_checkpointing": True}),
-        ("bf16", MIXED, {"refresh": {"every_steps": 2}}),
-    ],
-)
-def test_a_base_in_parts_trains_as_a_whole_one(still, run_processes, tmp_path, precision, terms, settings):
-    found = []
-    for name, shard_base in (("whole", False), ("parts", True)):
-        lora = {"r": 2, "shard_base": shard_base}
-        stage = make_stage(**{"steps": 3, "terms": terms, "lora": lora, **settings})
-        recipe = still({"a": stage}, precision=precision)
-        found.append(run_processes(2, trained_in_world, recipe, tmp_path / name))
-    (whole, nothing), _ = found[0]
-    (parts, frozen), (same, _) = found[1]
-    assert not nothing and all(torch.equal(parts[name], same[name]) for name in parts)
-    torch.testing.assert_close(parts, whole, rtol=1e-4, atol=1e-5)
-    assert frozen and all(rows == 2 * own and rest == kept for (rows, *rest), (own, *kept) in frozen.values())
