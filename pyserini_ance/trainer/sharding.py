@@ -5,6 +5,8 @@ steps, checkpoints and resuming do not change. Where all weights train, so are t
 checkpoints hold the whole, so that a run may go on with another number of processes.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
@@ -19,14 +21,23 @@ from pyserini_ance.encoders.towers import find_layers
 from pyserini_ance.recipe.stage import Stage
 
 
-def shard(encoder: Encoder, stage: Stage, world: World) -> None:
+def shard(
+    encoder: Encoder, stage: Stage, world: World, precision: str, make: Callable[[], Encoder]
+) -> Encoder | None:
     """Let the processes of `world` hold a part each of the weights of the towers that train; with adapters of
     the frozen ones.
 
     A layer's weights are whole while it computes; gradients of parts are sums over all processes. All
     processes must then call the towers equally often; one that is lost ends the others by torch's error,
     without a last checkpoint.
+
+    Where all weights train, returns an encoder for the whole (`gather_weights`), which `make` makes on the
+    main process; else None. Raises ValueError for fp16.
     """
+    if is_full := encoder.adapters is None:
+        if precision == "fp16":
+            raise ValueError("shard: gradients in parts have no loss scale; set precision=bf16")
+        form = make() if world.is_main else encoder
     towers, mesh = encoder.towers, init_device_mesh(torch.device(world.device).type, (world.size,))
     trains = nn.ModuleList(towers.tower(side) for side in sides_of(stage.trainable))
     whole = {*towers.parameters()} - {*trains.parameters()}
@@ -42,6 +53,7 @@ def shard(encoder: Encoder, stage: Stage, world: World) -> None:
         if isinstance(module, FSDPModule):
             module.set_gradient_divide_factor(1.0)
             module.set_force_sum_reduction_for_comms(True)  # gloo knows no PREMUL_SUM
+    return form if is_full else None
 
 
 def gather_weights(encoder: Encoder, whole: Encoder, world: World) -> None:

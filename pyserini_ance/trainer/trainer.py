@@ -103,15 +103,11 @@ class StageTrainer:
         # The main process resolves `auto` for all ranks: every rank encodes a step in the same precision.
         precision = world.on_main(lambda: resolve_precision(recipe.precision, world.device))
         keep_frozen_in(DTYPES[precision], self.encoder)
-        is_sharded, whole = recipe.shard and world.size > 1, None
+        whole, is_sharded = None, recipe.shard and world.size > 1
         if is_sharded:
-            if self.stage.lora is None:  # checkpoints are made of the whole
-                start = source.encoder, source.hashes, self.stage, recipe.seed
-                whole = encoder_to_train(*start) if world.is_main else self.encoder
-                if precision == "fp16":
-                    raise ValueError("shard: gradients in parts have no loss scale; set precision=bf16")
-            shard(self.encoder, self.stage, world)
-        self.sums_gradients = whole is None
+            form = partial(encoder_to_train, source.encoder, source.hashes, self.stage, recipe.seed)
+            whole = shard(self.encoder, self.stage, world, precision, form)
+        self.sums_gradients = whole is None  # those of parts are sums
         self.optimizer = build_optimizer(towers, self.stage.optimizer)
         # Gradients too small for fp16 are scaled up with the loss; other precisions need no scale.
         self.scaler = torch.amp.GradScaler(device.type, enabled=precision == "fp16")
@@ -181,7 +177,7 @@ class StageTrainer:
             report.add(losses, counts, chunk.share)
             chunk.backward(self.scaler.scale(weighted_sum(terms, losses)))
         parameters = list(towers.parameters())
-        if self.sums_gradients:  # those of parts are sums
+        if self.sums_gradients:
             sum_gradients(parameters, self.world)
         self.scaler.unscale_(self.optimizer)
         norm = clip_grad_norm_(parameters, self.stage.optimizer.max_grad_norm)
