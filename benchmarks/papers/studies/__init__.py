@@ -9,6 +9,7 @@ STUDIES = {
     "timing": "Time by operation",
     "stage-hours": "Hours by stage",
     "index-costs": "Training by the index that it searches",
+    "refresh-costs": "Quality by documents encoded",
     "t-sne": "A query among documents and among queries (t-SNE)",
     "cases": "Queries won and lost",
     "learning-curves": "Learning curves",

@@ -14,6 +14,7 @@ from benchmarks.papers.studies import (
     composition,
     index_costs,
     recall_frequency,
+    refresh_costs,
     stage_hours,
     timing,
     training_retrieval,
@@ -203,3 +204,23 @@ def test_what_a_run_lacks_is_named(studied):
     vars(studied)["checkpoints"] = studied.checkpoints[:1]
     with pytest.raises(NotKept, match=r"save_total_limit=100, and save_every_steps"):
         training_retrieval.study([studied])
+
+
+def test_refresh_costs_add_up_what_refreshes_encoded(make_run):
+    encoded = [{"documents": 2000}, {"documents": 500, "recall": 0.5}, {"documents": 500, "recall": 0.75}]
+    records = [generation(4 * i, 4 * i, None) | {"encoded": of} for i, of in enumerate(encoded)]
+    runs = [make_run("some", [LAST], records, MINED), make_run("none", [LAST], (), MINED)]
+    found = refresh_costs.study(runs[:1])
+    assert found.rows == [
+        {
+            "run": "some",
+            "recipe": "set/ance",
+            "documents": 3000,
+            "recall": 0.75,
+            "refresh seconds": 5.0,
+            "RR@10": 0.5,
+        }
+    ]
+    assert len(found.panels) == 1
+    with pytest.raises(NotKept, match="no refresh encoded documents"):
+        refresh_costs.study(runs)
