@@ -119,14 +119,6 @@ class Mix(TableSource):
         return any(source.is_dynamic for source in self.sources)
 
     @property
-    def needs(self) -> frozenset[str]:  # type: ignore[override]
-        return frozenset().union(*(source.needs for source in self.sources))
-
-    @property
-    def promotes(self) -> bool:  # type: ignore[override]
-        return any(source.promotes for source in self.sources)
-
-    @property
     def components(self) -> tuple[Source, ...]:
         return tuple(leaf for source in self.sources for leaf in source.components)
 
@@ -151,14 +143,7 @@ class Mix(TableSource):
             raise ValueError(f"{counts}; pass one for each")
         return self
 
-    def check_data(self, anchor_set: AnchorSet) -> None:
-        super().check_data(anchor_set)
-        for source in self.sources:
-            source.check_data(anchor_set)
-
-    def mine(
-        self, snapshot: Snapshot, anchor_set: AnchorSet, context: MiningContext = MiningContext()
-    ) -> NegativeTable:
+    def mine(self, snapshot: Snapshot, anchor_set: AnchorSet, context: MiningContext) -> NegativeTable:
         # Each source has random choices of its own.
         contexts = [replace(context, key=(*context.key, i)) for i in range(len(self.sources))]
         mined = [
@@ -199,9 +184,7 @@ class Momentum(TableSource):
     def max_candidates(self, previous_stage: int) -> int:
         return previous_stage
 
-    def mine(
-        self, snapshot: Snapshot, anchor_set: AnchorSet, context: MiningContext = MiningContext()
-    ) -> NegativeTable:
+    def mine(self, snapshot: Snapshot, anchor_set: AnchorSet, context: MiningContext) -> NegativeTable:
         if not context.previous_stage:
             cure = "remove this source from the first stage"
             raise ValueError(f"negatives momentum: there are no tables of a previous stage; {cure}")

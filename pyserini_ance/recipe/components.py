@@ -146,6 +146,32 @@ class Component(Settings):
         return values
 
 
+class MiningComponent(Component):
+    """A source of negatives, a filter or a teacher; what the components in its settings need, it needs, too."""
+
+    @property
+    def parts(self) -> list["MiningComponent"]:
+        """The components among the settings, such as the filters of a source."""
+        values = [value if isinstance(value, tuple) else (value,) for _, value in self]
+        return [each for one in values for each in one if isinstance(each, MiningComponent)]
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Inputs that the run must prepare: `bm25`, or `teachers.NAME` for a cross-encoder that it trains."""
+        return frozenset().union(*(part.needs for part in self.parts))
+
+    @property
+    def promotes(self) -> bool:
+        """Whether a filter makes candidates positives of their anchor."""
+        return any(part.promotes for part in self.parts)
+
+    def check_data(self, anchor_set: Any) -> None:
+        """Raises ValueError, RuntimeError or FileNotFoundError, before training, if it does not apply to this
+        data."""
+        for part in self.parts:
+            part.check_data(anchor_set)
+
+
 # By recipe key: the package whose modules are the kinds of component, and the base classes of these; by name,
 # as importing them imports torch.
 COMPONENT_GROUPS = {

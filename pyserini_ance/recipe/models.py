@@ -214,7 +214,7 @@ class Recipe(Settings):
 
     @property
     def training_needs(self) -> frozenset[str]:
-        """Inputs of sources and teachers that the run must prepare, as `Teacher.needs`."""
+        """Inputs of sources and teachers that the run must prepare, as `MiningComponent.needs`."""
         needs = [source.needs for source in self.sources]
         needs += [teacher.needs for stage in self.stages.values() for teacher in stage.teachers.values()]
         return frozenset().union(*needs)

@@ -61,7 +61,7 @@ class LlmTeacher(Teacher):
         return url
 
     @property
-    def needs(self) -> frozenset[str]:  # type: ignore[override]
+    def needs(self) -> frozenset[str]:
         return frozenset({"bm25"} if self.max_requests else ())
 
     @property
