@@ -12,7 +12,7 @@ from pyserini_ance.data.collection import PLURALS, Collection
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.table import (
-    PADDING,
+    PADDINGS,
     PER_ANCHOR,
     NegativeTable,
     check_enough_candidates,
@@ -23,7 +23,6 @@ from pyserini_ance.recipe.components import MiningComponent, SettingError
 from pyserini_ance.storage.error_text import naming_own
 
 DRAW_KEYS = ("num_negatives", "min_candidates", "sampling_strategy", "rolling")
-FILLINGS = {"candidates": PADDING, "scores": -np.inf, "origin": 0}  # of a share's narrower table, by array
 MOST_FILLED = 0.1  # share of the anchors that may get random negatives without a warning
 
 
@@ -181,9 +180,9 @@ def mine_in_shares(
     for name in PER_ANCHOR:
         if (array := getattr(own, name)) is None:
             continue
-        if name in FILLINGS:
+        if name in PADDINGS:  # a share's table may be narrower
             missing = ((0, 0), (0, width - array.shape[1]))
-            array = np.pad(array, missing, constant_values=FILLINGS[name])
+            array = np.pad(array, missing, constant_values=PADDINGS[name])
         arrays[name] = world.gather_rows(array)
     counts = world.gather_rows(np.array([[own.dropped[name] for name in sorted(own.dropped)]], np.int64))
     dropped = dict(zip(sorted(own.dropped), counts.sum(0).tolist(), strict=True))

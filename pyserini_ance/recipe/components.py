@@ -147,7 +147,7 @@ class Component(Settings):
 
 
 class MiningComponent(Component):
-    """A source of negatives, a filter or a teacher; what the components in its settings need, it needs, too."""
+    """A source of negatives, a filter or a teacher; it needs what the components in its settings need."""
 
     @property
     def parts(self) -> list["MiningComponent"]:

@@ -11,7 +11,7 @@ import numpy as np
 from pyserini_ance.data.known_positives import is_known_positive
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.negatives.snapshot import Snapshot
-from pyserini_ance.negatives.table import PADDING
+from pyserini_ance.negatives.table import PADDING, select
 from pyserini_ance.recipe.components import MiningComponent
 from pyserini_ance.storage.error_text import naming_own
 
@@ -170,17 +170,3 @@ def apply_masks(
         remaining &= ~mask
     rows, best = select(remaining, width, (candidates, np.int32(PADDING)), (scores, np.float32(-np.inf)))
     return rows, best, dropped
-
-
-def select(mask: np.ndarray, width: int, *arrays: tuple[np.ndarray, np.generic]) -> list[np.ndarray]:
-    """The first `width` entries of each row of the arrays where `mask` (A, n) is true, in order.
-
-    arrays: pairs of an array (A, n) and its padding. Shorter rows end with the padding; the result has the
-        padding's type.
-    """
-    kept = mask & (np.cumsum(mask, axis=1, dtype=np.int32) <= width)
-    filled = np.arange(min(width, mask.shape[1])) < kept.sum(1)[:, None]
-    chosen = [np.full(filled.shape, padding) for _, padding in arrays]
-    for selected, (array, _) in zip(chosen, arrays, strict=True):
-        selected[filled] = array[kept]
-    return chosen
