@@ -270,17 +270,6 @@ class Encoder:
             )
         return dict(fields)
 
-    def encode_rows(
-        self,
-        tokens: TokenStore,
-        rows: np.ndarray,
-        side: Side,
-        precision: Precision,
-        tokens_per_batch: int | None = None,
-    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield batches (rows (B,), vectors (B, D) float32), longest texts first; each row occurs once."""
-        yield from to_host(self.encode_on_device(tokens, rows, side, precision, tokens_per_batch), tokens)
-
     def encode_on_device(
         self,
         tokens: TokenStore,
@@ -290,7 +279,9 @@ class Encoder:
         tokens_per_batch: int | None = None,
         copy: Tower | None = None,
     ) -> Iterator[tuple[np.ndarray, torch.Tensor]]:
-        """As `encode_rows`, with the vectors where the encoder is; nothing waits for them.
+        """Yield batches (rows (B,), vectors (B, D) float32), longest texts first; each row occurs once.
+
+        The vectors are where the encoder is, and nothing waits for them: `to_host` does.
 
         copy: of the side's tower, which encodes; default: one that is made where that pays.
         """

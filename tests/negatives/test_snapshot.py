@@ -119,7 +119,7 @@ def test_documents_are_not_encoded_again_when_only_the_query_tower_differs(snaps
     first, asked = np.array(snapshot.document_vectors[:]), []
     settings = (snapshot.data, snapshot.encoding, snapshot.scratch, "cpu", World())
     again = Snapshot(snapshot.model, "another hash", *settings, document_weights="hash")
-    again.encoder.encode_rows = lambda tokens, rows, *_: asked.extend(rows) or ()
+    again.encoder.encode_on_device = lambda tokens, rows, *_: asked.extend(rows) or ()
     assert np.array_equal(again.document_vectors[:], first) and asked == []
 
 
