@@ -222,12 +222,9 @@ class PreparedData:
     def anchor_sets(self) -> dict[Side, AnchorSet]:
         return {side: AnchorSet.of(self.collection, self.split, side) for side in SIDES}
 
-    def rows_of(self, documents: np.ndarray) -> tuple[np.ndarray, Passages | None]:
-        """The token and vector rows of some documents for a search, and their grouping by document."""
-        return self.passages.rows(documents) if self.passages else (documents, None)
-
     def training_rows_of(self, documents: np.ndarray) -> tuple[np.ndarray, Passages | None]:
-        """Like `rows_of`, for the rows that a training step scores: those that are not empty."""
+        """The token and vector rows of some documents that a training step scores, and their grouping by
+        document: those that are not empty."""
         return self.passages.rows(documents, filled=True) if self.passages else (documents, None)
 
     @property

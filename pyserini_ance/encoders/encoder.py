@@ -21,7 +21,7 @@ from pyserini_ance.encoders.adapters import Adapters
 from pyserini_ance.encoders.batching import encoding_batches
 from pyserini_ance.encoders.config import START_NAMES, EncoderConfig
 from pyserini_ance.encoders.hardware import DTYPES, Precision, cpu_prefers_eager_attention
-from pyserini_ance.encoders.inference_copy import encoding_tower, faster_copy, transformers_in
+from pyserini_ance.encoders.inference_copy import faster_copy, transformers_in
 from pyserini_ance.encoders.tokenization import TextTokenizer
 from pyserini_ance.encoders.towers import Tower, TwoTower
 from pyserini_ance.encoders.weights import check_vocabulary
@@ -290,9 +290,9 @@ class Encoder:
             self.towers.eval()
         try:
             lengths, dtype = tokens.lengths(length, rows), DTYPES[precision]
+            own, num_tokens = self.towers.tower(side), int(lengths.sum())
             # Training changes the weights between two calls, so a copy ends with this one.
-            tower = copy or encoding_tower(self.towers.tower(side), dtype, int(lengths.sum()), self.device)
-            towers = TwoTower(tower)
+            towers = TwoTower(copy or faster_copy(own, dtype, self.device, num_tokens) or own)
             for batch in encoding_batches(lengths, tokens_per_batch, self.device, precision):
                 ids, mask = padded_batch(tokens, rows[batch], length, self.device)
                 with torch.inference_mode():
