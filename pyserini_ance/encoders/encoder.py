@@ -81,29 +81,24 @@ def to_host(
     """
     copies: deque[tuple[np.ndarray, torch.Tensor, torch.cuda.Event | None]] = deque()
 
-    def checked(rows: np.ndarray, vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        check_vectors(tokens, rows, vectors)
-        return rows, vectors
-
     def oldest() -> tuple[np.ndarray, np.ndarray]:
         rows, copy, event = copies.popleft()
         if event is not None:
             event.synchronize()  # the next batch is in the queue of the GPU, which goes on
-        return checked(rows, copy.numpy())
+        check_vectors(tokens, rows, copy.numpy())
+        return rows, copy.numpy()
 
     for rows, vectors in batches:
-        if vectors.device.type == "cpu":
-            yield checked(rows, vectors.numpy())
-            continue
-        is_cuda, event = vectors.device.type == "cuda", None
-        # torch uses pinned memory again once it is free.
-        copy = torch.empty(vectors.shape, dtype=vectors.dtype, pin_memory=is_cuda)
-        copy.copy_(vectors, non_blocking=True)
-        if is_cuda:
+        copy, event, device = vectors, None, vectors.device.type
+        if device != "cpu":
+            # torch uses pinned memory again once it is free.
+            copy = torch.empty(vectors.shape, dtype=vectors.dtype, pin_memory=device == "cuda")
+            copy.copy_(vectors, non_blocking=True)
+        if device == "cuda":
             event = torch.cuda.Event()
             event.record(torch.cuda.current_stream(vectors.device))
         copies.append((rows, copy, event))
-        if len(copies) > 1:
+        if device == "cpu" or len(copies) > 1:
             yield oldest()
     if copies:
         yield oldest()

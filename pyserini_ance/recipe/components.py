@@ -21,6 +21,7 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 from pydantic_core import InitErrorDetails, PydanticCustomError, core_schema
 
+Key = tuple[str | int, ...]  # of a setting within others
 WORDS = ("build", "initial")  # values that are neither a path nor a name
 
 
@@ -67,11 +68,19 @@ class Settings(BaseModel):
         for key in map(str, unknown):
             hint = cls.key_hint(key) or did_you_mean(key, names)
             message = f"unknown key {key!r}{hint}; keys here: {', '.join(names)}"
-            error = PydanticCustomError("unknown_key", "{message}", {"message": message})
-            problems.append(InitErrorDetails(type=error, loc=(key,), input=values.get(key)))
-        if problems:
-            raise ValidationError.from_exception_data(cls.__name__, problems)
+            problems.append(((key,), message, values.get(key)))
+        raise_problems(cls, problems)
         return values
+
+
+def raise_problems(settings: type[Settings], problems: Iterable[tuple[Key, str, Any]]) -> None:
+    """Raise ValidationError if there are problems: the key, message and value of each."""
+    details = [
+        InitErrorDetails(type=PydanticCustomError("problem", "{text}", {"text": text}), loc=key, input=value)
+        for key, text, value in problems
+    ]
+    if details:
+        raise ValidationError.from_exception_data(settings.__name__, details)
 
 
 def absolute[T: Settings](settings: T) -> T:
