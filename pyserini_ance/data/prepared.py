@@ -81,14 +81,12 @@ class AnchorSet:
     @cached_property
     def most_excluded(self) -> tuple[int, int]:
         """An anchor with the most candidates that are never its negatives, and their number."""
-        by_text = self.by_text
-        row, most = by_text.largest
+        by_text, counts = self.by_text, self.by_text.counts
         if by_text is not self.known_positives:
             copies = self.same[self.candidate].counts(by_text.rows)
-            counts = np.bincount(np.repeat(np.arange(len(by_text.counts)), by_text.counts), copies)
-            row = int(counts.argmax())
-            most = int(counts[row])
-        return row, most + (self.own is not None)
+            counts = np.bincount(np.repeat(np.arange(len(counts)), counts), copies)
+        row = int(counts.argmax())
+        return row, int(counts[row]) + (self.own is not None)
 
     def first_of(self, side: Side, rows: np.ndarray) -> np.ndarray:
         """The first row with the text of each of `rows` of a side, of any shape."""

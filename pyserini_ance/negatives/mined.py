@@ -61,7 +61,7 @@ class MinedSource(TableSource):
 
     def extra_candidates(self, anchor_set: AnchorSet) -> int:
         """The number of candidates to retrieve beyond `top_k`, to replace positives and filtered ones."""
-        known, all_excluded = anchor_set.known_positives.largest[1], anchor_set.most_excluded[1]
+        known, all_excluded = int(anchor_set.known_positives.counts.max()), anchor_set.most_excluded[1]
         return min(all_excluded, known + MOST_COPIES) + self.extra_for_filters
 
     def table_of(self, candidates: Candidates, top_k: int) -> NegativeTable:
