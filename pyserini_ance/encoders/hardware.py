@@ -7,7 +7,7 @@ Nothing is timed: a run chooses the same on the same machine. PYSERINI_ANCE_PROC
 import os
 from functools import cache
 from pathlib import Path
-from typing import Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import torch
 
@@ -48,8 +48,8 @@ def processor() -> Processor:
     """The processor of this machine, or the one that the environment names."""
     if (name := os.environ.get(PROCESSOR_SETTING)) is None:
         # Others emulate bf16, which is slower than fp32; oneDNN's own probe says yes to any AVX-512.
-        probe = getattr(torch.cpu, "get_capabilities", dict)  # a torch without this probe stays in fp32
-        is_fast = any(probe().get(name) for name in ("avx512_bf16", "amx_bf16"))
+        probe: Any = getattr(torch.cpu, "get_capabilities", dict)  # a torch without this probe stays in fp32
+        is_fast = any(map(probe().get, ("avx512_bf16", "amx_bf16")))
         return Processor(_amd_family(), is_fast)
     if name not in PROCESSORS:
         raise ValueError(f"{PROCESSOR_SETTING} is {name!r}; expected one of {', '.join(PROCESSORS)}")

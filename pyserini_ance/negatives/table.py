@@ -150,7 +150,8 @@ class NegativeTable:
         """The first `width` candidates of each anchor where `mask` (A, n) is true, in order."""
         arrays = {name: array for name in PADDINGS if (array := getattr(self, name)) is not None}
         chosen = select(mask, width, *((array, PADDINGS[name]) for name, array in arrays.items()))
-        return replace(self, **dict(zip(arrays, chosen, strict=True)))
+        made: dict[str, Any] = dict(zip(arrays, chosen, strict=True))
+        return replace(self, **made)
 
     def of_anchors(self, anchors: np.ndarray) -> "NegativeTable":
         """The table of these anchors (A,), ascending, alone."""
