@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from helpers.mined_table import table_of
+from helpers.filter_fixture import table_of
 
 from pyserini_ance.negatives.ann import Ann
 from pyserini_ance.negatives.source import MiningContext

@@ -3,7 +3,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from helpers.mined_table import table_of
+from helpers.filter_fixture import table_of
 
 from pyserini_ance.data.passages import Passages
 from pyserini_ance.negatives.lookahead import Lookahead

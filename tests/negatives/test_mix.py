@@ -4,7 +4,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from helpers.mined_table import table_of
+from helpers.filter_fixture import table_of
 
 from pyserini_ance.distributed.world import World
 from pyserini_ance.negatives.ann import Ann

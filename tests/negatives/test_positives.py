@@ -3,7 +3,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.mined_table import table_of
+from helpers.filter_fixture import table_of
 from helpers.saved_model import save_model, view
 from helpers.stages import make_stage
 

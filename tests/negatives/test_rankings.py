@@ -1,5 +1,5 @@
 import pytest
-from helpers.mined_table import table_of
+from helpers.filter_fixture import table_of
 
 from pyserini_ance.negatives.rankings import Bm25, Ranking
 from pyserini_ance.negatives.table import PADDING

@@ -4,7 +4,7 @@ from math import exp, prod
 
 import numpy as np
 import pytest
-from helpers.mined_table import table_of
+from helpers.filter_fixture import table_of
 from scipy.stats import chi2
 
 from pyserini_ance.data.prepared import AnchorSet

@@ -3,7 +3,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from helpers.mined_table import table_of
+from helpers.filter_fixture import table_of
 from helpers.saved_model import save_model, view
 from helpers.small_set import ONE_STEP
 from helpers.stages import changed

@@ -2,8 +2,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from helpers.filter_fixture import apply_filters, candidates_of
-from helpers.mined_table import table_of
+from helpers.filter_fixture import apply_filters, candidates_of, table_of
 
 from pyserini_ance.negatives.ann import Ann
 from pyserini_ance.negatives.filters.base import KNOWN_POSITIVES, filter_masks

@@ -2,9 +2,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.filter_fixture import candidates_of
+from helpers.filter_fixture import candidates_of, table_of
 from helpers.language_model import KEY, language_model
-from helpers.mined_table import table_of
 from pydantic import ValidationError
 
 from pyserini_ance.distributed.world import World
