@@ -29,13 +29,13 @@ ROOMS = {
 }
 WHOLE = {
     "files": 222,
-    "classes": 244,
+    "classes": 245,
     "short private functions used once": 10,
     "lines of imports": 2_770,
     "lines of the reading path": 1_451,
     "modules that trainer/batch.py imports": 11,
-    "lines of benchmarks": 5_554,
-    "lines of tests": 33_096,
+    "lines of benchmarks": 5_556,
+    "lines of tests": 33_113,
 }
 
 
