@@ -24,9 +24,8 @@ from pyserini_ance.pipeline.final_evaluator import FinalEvaluator, fusion_comman
 from pyserini_ance.pipeline.model_export import (
     SENTENCE_TRANSFORMERS,
     Difference,
-    Proof,
+    check_form,
     export,
-    some_records,
     write_qrels,
 )
 from pyserini_ance.pipeline.results import Run, results_record
@@ -36,13 +35,7 @@ from pyserini_ance.recipe.load import dump
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.refresh_settings import ProductSettings
 from pyserini_ance.refresher.refresher import Refresher
-from pyserini_ance.runs.checkpoint import (
-    Checkpoint,
-    clean_up,
-    clean_up_finished,
-    drop_moments,
-    publish_checkpoint,
-)
+from pyserini_ance.runs.checkpoint import Checkpoint, clean_up_finished, drop_moments, publish_checkpoint
 from pyserini_ance.runs.provenance import environment, highest_peak_bytes
 from pyserini_ance.runs.run_log import RunLog
 from pyserini_ance.runs.rundir import RunDir
@@ -128,14 +121,8 @@ class Experiment:
             prepare_seconds = time.perf_counter() - start
             folders = {name: self.run_dir.checkpoint(name, 0) for name in hashes}
             initial = {name: Checkpoint(folders[name], *of_towers) for name, of_towers in hashes.items()}
-
-            def check_form() -> None:
-                untrained = initial[initial_weights.INITIAL.stage].encoder
-                proof = Proof(untrained, some_records(data, self.recipe.final_evaluation.split))
-                if found := proof.by_sentence_transformers(untrained):
-                    found.check(untrained)
-
-            self.world.on_main(check_form)
+            untrained, tested = initial[initial_weights.INITIAL.stage], self.recipe.final_evaluation.split
+            self.world.on_main(lambda: check_form(untrained.encoder, data, tested))
             rows, exported = self._train_and_evaluate(data, initial, resume)
             # An earlier, killed attempt has not recorded its duration.
             total = "everything since --resume" if resume else "everything"
@@ -285,7 +272,6 @@ class Experiment:
             test = self.recipe.final_evaluation
             rows.append(evaluator.hybrid_row(last))
             exported["hybrid"] = fusion_command(self.run_dir, test.split, test.hits)
-        self.world.on_main(lambda: clean_up(self.run_dir, self.recipe))
         return rows, exported
 
     def _evaluate_starts(
@@ -318,10 +304,10 @@ class Experiment:
         rows = [row for row in (BM25, BM25_RM3) if row in self.recipe.final_evaluation.rows]
         outputs = {self.run_dir.ranking(BM25_RM3 if r.rm3 else BM25, r.split): r for r in requests}
         self.rank_by_bm25(data, outputs)
-        seconds = [time.perf_counter() - start, None]
+        seconds = time.perf_counter() - start
         return [
-            evaluator.read_row(row) or evaluator.measure(row, of_row)
-            for row, of_row in zip(rows, seconds, strict=False)
+            evaluator.read_row(row) or evaluator.measure(row, seconds if row == rows[0] else None)
+            for row in rows
         ]
 
     def rank_by_bm25(self, data: PreparedData, outputs: Mapping[Path, bm25_rankings.Bm25Request]) -> None:
