@@ -18,16 +18,10 @@ from pyserini_ance.distributed.failures import begin_shutdown
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.initial import initial_encoder
 from pyserini_ance.evaluation.tables import BM25, BM25_RM3, UNTRAINED
-from pyserini_ance.pipeline import bm25_rankings, initial_weights, preparation, refresher_process
+from pyserini_ance.pipeline import bm25_rankings, initial_weights, model_export, preparation
 from pyserini_ance.pipeline.data_checks import data_warnings
 from pyserini_ance.pipeline.final_evaluator import FinalEvaluator, fusion_command
-from pyserini_ance.pipeline.model_export import (
-    SENTENCE_TRANSFORMERS,
-    Difference,
-    check_form,
-    export,
-    write_qrels,
-)
+from pyserini_ance.pipeline.refresher_process import refresh_command, refresher_subprocess
 from pyserini_ance.pipeline.results import Run, results_record
 from pyserini_ance.pipeline.teacher_training import train_teacher_of_run
 from pyserini_ance.recipe.components import absolute
@@ -122,7 +116,7 @@ class Experiment:
             folders = {name: self.run_dir.checkpoint(name, 0) for name in hashes}
             initial = {name: Checkpoint(folders[name], *of_towers) for name, of_towers in hashes.items()}
             untrained, tested = initial[initial_weights.INITIAL.stage], self.recipe.final_evaluation.split
-            self.world.on_main(lambda: check_form(untrained.encoder, data, tested))
+            self.world.on_main(lambda: model_export.check_form(untrained.encoder, data, tested))
             rows, exported = self._train_and_evaluate(data, initial, resume)
             # An earlier, killed attempt has not recorded its duration.
             total = "everything since --resume" if resume else "everything"
@@ -135,8 +129,8 @@ class Experiment:
                     self.recipe, data.collection, self.log, rows, seconds, memory, exported
                 )
                 write_json(self.run_dir.measures, record)
-                if difference := exported["differences"][SENTENCE_TRANSFORMERS]:
-                    Difference(**difference).check(self.run_dir.model)
+                if difference := exported["differences"][model_export.SENTENCE_TRANSFORMERS]:
+                    model_export.Difference(**difference).check(self.run_dir.model)
                 self.run_dir.mark("running", "the end")
 
             self.world.on_main(write)
@@ -197,9 +191,7 @@ class Experiment:
                 write_whole(run.replay, decisions)
         # The refresher subprocess may work beyond the end of the run, whose record it waits for.
         stack.callback(clean_up_finished, run, self.recipe)
-        self.subprocess_failure = stack.enter_context(
-            refresher_process.refresher_subprocess(self.recipe, run)
-        )
+        self.subprocess_failure = stack.enter_context(refresher_subprocess(self.recipe, run))
         stack.enter_context(run.trainer.recording_the_end())
         stack.enter_context(self.advising())
         if resume:
@@ -209,7 +201,7 @@ class Experiment:
         tested = [*self.recipe.final_evaluation.split, *cut]
         for split in map(data.collection.split, dict.fromkeys(tested)):
             if split.is_judged:
-                write_qrels(data.collection, split.name, self.run_dir.qrels(split.name))
+                model_export.write_qrels(data.collection, split.name, self.run_dir.qrels(split.name))
         external = initial_weights.publish_initial_weights(self.recipe, self.run_dir, encoders)
         published = publish_checkpoint(self.run_dir, untrained, None, initial_weights.INITIAL)
         return {initial_weights.INITIAL.stage: published.hashes, **external}
@@ -262,7 +254,7 @@ class Experiment:
                 rows.append(evaluator.evaluate_row(name, results[name], **seconds_of(name)))
                 rows += evaluator.index_rows(name)
         self._mark(f"the final evaluation of stage {last}")
-        record, exported = export(last, results[last], evaluator, seconds_of(last))
+        record, exported = model_export.export(last, results[last], evaluator, seconds_of(last))
         if self.recipe.stages[last].ranks_training_queries:
             self._mark(f"the training queries after stage {last}")
             evaluator.rank_training_queries(last, results[last])
@@ -335,7 +327,7 @@ class Experiment:
         async_executor = AsyncExecutor(
             self.run_dir,
             TIMEOUT_SECONDS[self.recipe.refresher],
-            refresher_process.refresh_command(self.recipe, self.run_dir),
+            refresh_command(self.recipe, self.run_dir),
             self.world,
             self.previous_refresher,
             self.subprocess_failure,
