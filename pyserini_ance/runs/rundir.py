@@ -125,9 +125,6 @@ class RunDir:
         """The published tables that were mined with the checkpoint of that stage and step."""
         return self.negatives / f"{stage}-{step:08d}"
 
-    def teacher(self, name: str) -> Path:
-        return self.teachers / name
-
     def evaluation(self, stage: str, step: int) -> Path:
         return self.evaluations / f"{stage}-{step:08d}.json"
 

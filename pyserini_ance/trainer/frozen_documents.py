@@ -98,7 +98,7 @@ class FrozenDocuments:
                 drawn = terms[name].positives  # which live candidates replace
                 terms[name] = replace(terms[name], positives=drawn[:, :0], negatives=negatives)
             batch = replace(batch, terms=terms)
-        documents = self.rows_of(batch.unique("document"))[0]
+        documents = self.rows_of(batch.unique["document"])[0]
         if self.whole is not None:  # what the device holds stays there
             return batch, self.whole[to_device(self.device, documents)[0]]
         return batch, to_device(self.device, self.vectors[documents])[0]

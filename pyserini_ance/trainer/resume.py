@@ -122,8 +122,7 @@ def check_same_data(run: RunDir, collection: Collection) -> None:
 
 
 def data_digest(run: RunDir) -> str:
-    digest: str = read_json(run.environment)["data"]["digest"]
-    return digest
+    return str(read_json(run.environment)["data"]["digest"])
 
 
 def read_replay(decisions: Path, recipe: Recipe) -> str:
