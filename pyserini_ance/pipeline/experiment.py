@@ -131,7 +131,7 @@ class Experiment:
                 write_json(self.run_dir.measures, record)
                 if difference := exported["differences"][model_export.SENTENCE_TRANSFORMERS]:
                     model_export.Difference(**difference).check(self.run_dir.model)
-                self.run_dir.mark("running", "the end")
+                self.run_dir.trainer.mark("running", "the end")
 
             self.world.on_main(write)
         return Run(self.run_dir.folder) if self.world.is_main else None
@@ -282,7 +282,7 @@ class Experiment:
 
     def _mark(self, where: str) -> None:
         if self.world.is_main:
-            self.run_dir.mark("running", where)
+            self.run_dir.trainer.mark("running", where)
 
     def _bm25(self, data: PreparedData, evaluator: FinalEvaluator) -> list[dict[str, Any]]:
         """The rows of BM25 and, if the recipe has it, RM3; also BM25's ranking of the training queries if a

@@ -71,7 +71,7 @@ class StageCheckpoints:
         scaler = self.scaler if self.scaler.is_enabled() else None
         encoder = self.whole or self.encoder
         checkpoint = publish_checkpoint(self.run, encoder, moments, progress, scaler=scaler)
-        self.run.mark("running", f"stage {self.name}, step {progress.step}")
+        self.run.trainer.mark("running", f"stage {self.name}, step {progress.step}")
         return checkpoint.hashes
 
     def save_interrupted(self, progress: TrainingProgress) -> None:

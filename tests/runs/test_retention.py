@@ -94,7 +94,7 @@ def test_folders_stay_while_they_are_read(run):
 
 def test_what_nobody_adopted_goes_with_its_last_reader(run):
     """A stage that stopped early at step 3, while a refresher was at work on its step 4."""
-    run.mark("running", "stage a, step 3")
+    run.trainer.mark("running", "stage a, step 3")
     log = RunLog(run)
     for step in (1, 2):
         log.decide("adopt", stage="a", step=step, checkpoint_step=step, weights="w", folder="")
@@ -106,7 +106,7 @@ def test_what_nobody_adopted_goes_with_its_last_reader(run):
     recipe = Recipe.model_validate(RECIPE)
     clean_up_finished(run, recipe)
     assert all(folder.exists() for folder in read)  # the run has not finished
-    run.mark("finished", "the end")
+    run.trainer.mark("finished", "the end")
     with reading(*read) as reader:
         clean_up_finished(run, recipe)
         assert all(folder.exists() for folder in read)
