@@ -39,6 +39,7 @@ from pyserini_ance.trainer.frozen_documents import FrozenDocuments
 from pyserini_ance.trainer.objective import Counts, term_losses, weighted_sum
 from pyserini_ance.trainer.optim import build_optimizer, learning_rate
 from pyserini_ance.trainer.products import queues_of
+from pyserini_ance.trainer.refresh import RefreshQueue
 from pyserini_ance.trainer.resume import replay_logs, resume_stage
 from pyserini_ance.trainer.sharding import shard
 from pyserini_ance.trainer.step import BatchEncoder
@@ -75,8 +76,8 @@ class StageTrainer:
         previous, logs = None, replay_logs(run.replay, name)
         if self.stage.uses_previous_tables or self.stage.mines_with_previous:
             previous = PreviousStage.of(recipe, run, name, world)
-        self.queues = queues_of(run, name, self.stage, data.identity, world, executor_of, logs, previous)
-        self.negatives = self.queues[0]
+        queues = queues_of(run, name, self.stage, data.identity, world, executor_of, logs, previous)
+        self.negatives, self.queues = queues[0], list[RefreshQueue](queues)
         resumed = resume_stage(run, name, self.queues, self.log, world) if resume else None
         self.progress, source = resumed or (TrainingProgress(name, 0), initial)
         # The progress that belongs to the weights in memory: before the refresh of the current step, which a
