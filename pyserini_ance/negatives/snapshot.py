@@ -377,7 +377,7 @@ class Snapshot:
         if own is not None:
             return leave_out(own, *self.rank(queries, documents, k + 1, passages, shares), k)
         if not isinstance(documents, ShardedVectors):
-            documents = ShardedVectors(np.array_split(documents, self.world.size), self.world.rank)
+            documents = ShardedVectors.split(documents, self.world)
         with self.timed("build"):
             are_all = documents is vars(self).get("document_vectors")  # which must not be encoded for this
             # The shard of all documents on the device, if a GPU has the room.

@@ -86,6 +86,11 @@ class ShardedVectors:
         self._starts = np.cumsum([0, *map(len, self.shards)])
         self.own, self.first = self.shards[rank], int(self._starts[rank])
 
+    @classmethod
+    def split(cls, vectors: np.ndarray, world: World) -> "ShardedVectors":
+        """Split vectors (N, D) that every process holds, so that each works on a shard of them."""
+        return cls(np.array_split(vectors, world.size), world.rank)
+
     def __len__(self) -> int:
         return int(self._starts[-1])
 
