@@ -127,7 +127,7 @@ def publish_checkpoint(
             save_encoder(encoder, temporary / ENCODER)
             if moments is not None:
                 training = {name: value.cpu().contiguous() for name, value in moments.items()}
-                if scaler is not None:
+                if scaler is not None and scaler.is_enabled():
                     state = scaler.state_dict()  # the scale, and the number of steps since it changed
                     training[SCALE] = torch.tensor(
                         [state["scale"], state["_growth_tracker"]], dtype=torch.float64

@@ -68,9 +68,8 @@ class StageCheckpoints:
 
     def _write(self, moments: dict[str, torch.Tensor], progress: TrainingProgress) -> tuple[str, str]:
         """Publish the weights on the main process; return the hashes of the towers."""
-        scaler = self.scaler if self.scaler.is_enabled() else None
         encoder = self.whole or self.encoder
-        checkpoint = publish_checkpoint(self.run, encoder, moments, progress, scaler=scaler)
+        checkpoint = publish_checkpoint(self.run, encoder, moments, progress, self.scaler)
         self.run.trainer.mark("running", f"stage {self.name}, step {progress.step}")
         return checkpoint.hashes
 
