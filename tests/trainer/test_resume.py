@@ -87,9 +87,8 @@ class Stopped:
             shutil.rmtree(self.run.checkpoint("a", step))
 
     def refreshes(self, adoption_logs=None, world: World = World()) -> tuple:
-        executor = AsyncExecutor(self.run, None, "", World())
-        logs = adoption_logs or {}
-        return queues_of(self.run, "a", self.stage, IDENTITY, world, lambda product: executor, logs)
+        given = IDENTITY, world, lambda product: AsyncExecutor(self.run, None, "", World())
+        return queues_of(self.run, "a", self.stage, *given, adoption_logs or {})
 
     def resume(self, adoption_logs=None) -> tuple[tuple[TrainingProgress, Checkpoint] | None, tuple]:
         adoption = self.refreshes(adoption_logs)
