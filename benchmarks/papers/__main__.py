@@ -48,7 +48,7 @@ def analyze(
     if names[0] not in STUDIES:
         raise ValueError(f"no study {study!r}; studies: {', '.join(STUDIES)}, {ALL}")
     folder = output or (runs[0] / OUTPUT if len(runs) == 1 else OUTPUT)
-    console.log_to_stderr()
+    console.begin()
     short = [run.resolve().name for run in runs]
     settings = StudySettings(device_of(device), queries, top_k, seed, query)
     by_name = zip(short if len(set(short)) == len(runs) else map(str, runs), runs, strict=True)

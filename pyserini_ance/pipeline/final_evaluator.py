@@ -92,7 +92,7 @@ class FinalEvaluator:
         self._write_row(row, scores, rows)
         for split, of_split in zip(self._splits, self._by_split(queries), strict=True):
             if split.name in test.reranked:
-                self._rerank(row, split, snapshot, of_split)
+                self.world.on_main(partial(self._rerank, row, split, snapshot, of_split))
             if test.query_measures_of(split.name):  # rank the queries for each relevant document
                 answers = split.known_positives("document").anchors
                 own = self.data.collection.own_documents(split)
@@ -106,21 +106,17 @@ class FinalEvaluator:
         return snapshot
 
     def _rerank(self, row: str, split: Split, snapshot: Snapshot, queries: np.ndarray) -> None:
-        """Rerank the split's candidates with the same scores; `queries`: (Q, D) float32."""
+        """Rerank the candidates with the same scores, on the main process; `queries`: (Q, D) float32."""
         ranking = self.recipe.final_evaluation.rerank[split.name]
         if ranking == BM25:
             ranking = self.run.ranking(BM25, split.name)
-
-        def write() -> None:
-            candidates = read_candidates(Path(ranking), split, self.data.collection)
-            pairs = np.nonzero(candidates != PADDING)
-            scores = np.full(candidates.shape, -np.inf, np.float32)
-            scores[pairs] = snapshot.score(queries, pairs[0], candidates[pairs])
-            scores, rows = sort_by_score(scores, candidates)
-            documents, path = self.data.collection.documents.ids, self.reranked_file(row, split.name)
-            write_ranking(path, row, split.queries.ids, documents, scores, rows)
-
-        self.world.on_main(write)
+        candidates = read_candidates(Path(ranking), split, self.data.collection)
+        pairs = np.nonzero(candidates != PADDING)
+        scores = np.full(candidates.shape, -np.inf, np.float32)
+        scores[pairs] = snapshot.score(queries, pairs[0], candidates[pairs])
+        scores, rows = sort_by_score(scores, candidates)
+        documents, path = self.data.collection.documents.ids, self.reranked_file(row, split.name)
+        write_ranking(path, row, split.queries.ids, documents, scores, rows)
 
     def rank_by_indexes(self, row: str, snapshot: Snapshot) -> None:
         """Rank and measure the same queries with each of `final_evaluation.indexes`; each index has a row of
@@ -233,11 +229,8 @@ class FinalEvaluator:
                 for query, documents in fuse(parts, METHOD, pool=hits, hits=hits).items():
                     yield from ((query, document, score) for document, score in documents.items())
 
-        def write() -> None:
-            for split in self.recipe.final_evaluation.split:
-                write_run(self.run.ranking(HYBRID, split), fused(split), HYBRID)
-
-        self.world.on_main(write)
+        for split in self.recipe.final_evaluation.split:
+            self.world.on_main(partial(write_run, self.run.ranking(HYBRID, split), fused(split), HYBRID))
         return self.measure(HYBRID, time.perf_counter() - start)
 
     def _snapshot(self, checkpoint: Checkpoint) -> Snapshot:
@@ -267,12 +260,9 @@ class FinalEvaluator:
 
     def _write_row(self, row: str, scores: np.ndarray, rows: np.ndarray) -> None:
         ids = self.data.collection.documents.ids
-
-        def write() -> None:
-            for split, *hits in zip(self._splits, self._by_split(scores), self._by_split(rows), strict=True):
-                write_ranking(self.run.ranking(row, split.name), row, split.queries.ids, ids, *hits)
-
-        self.world.on_main(write)
+        for split, *hits in zip(self._splits, self._by_split(scores), self._by_split(rows), strict=True):
+            path = self.run.ranking(row, split.name)
+            self.world.on_main(partial(write_ranking, path, row, split.queries.ids, ids, *hits))
 
 
 def write_ranking(

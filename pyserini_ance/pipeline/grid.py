@@ -1,6 +1,5 @@
 """Train all runs of a grid, each in a process of its own, and write one table of them."""
 
-import fcntl
 import logging
 import multiprocessing
 import os
@@ -28,7 +27,8 @@ from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.run_log import RunLog
 from pyserini_ance.runs.rundir import RunDir, load_recipe
 from pyserini_ance.storage.error_text import text_of
-from pyserini_ance.storage.files import write_json, write_whole
+from pyserini_ance.storage.files import beside, write_json, write_whole
+from pyserini_ance.storage.locks import locked
 from pyserini_ance.storage.progress import label_lines
 from pyserini_ance.trainer.resume import differing_settings
 from pyserini_ance.vectors.encoding import Shard
@@ -201,8 +201,8 @@ class GridRuns:
     def _write(self, statuses: Mapping[str, str], failed: Mapping[str, str]) -> None:
         """Write `grid.md` and `grid.json`."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        with open(self.folder / ".grid.lock", "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # the task of a job array that writes last reads all states
+        # The task of a job array that writes last reads all states.
+        with locked(beside(self.folder / "grid", "held"), what="the grid's tables"):
             rows = [self._row(name, statuses, failed) for name in self.grid.points]
             keys = {label: key for key, label in self.grid.labels.items()}
             status = [] if all(row["status"] == "finished" for row in rows) else ["status"]

@@ -10,12 +10,7 @@ from pyserini_ance.data.collection import Collection, Side, Texts
 from pyserini_ance.data.formats.format import DOCUMENTS
 from pyserini_ance.data.token_store import token_lengths
 from pyserini_ance.encoders.initial import initial_tokenizer
-from pyserini_ance.encoders.tokenization import (
-    SideTokenization,
-    count_cut,
-    count_cut_characters,
-    token_folder,
-)
+from pyserini_ance.encoders.tokenization import count_cut, count_cut_characters, token_folder
 from pyserini_ance.evaluation.tables import table_with_legend
 from pyserini_ance.pipeline import bm25_rankings, preparation
 from pyserini_ance.pipeline.data_checks import data_warnings
@@ -57,14 +52,13 @@ def prepare_data(recipe: Recipe) -> str:
         with timed("BM25"):
             bm25_rankings.cached_rankings(bm25, recipe.cache, collection, requests)
     tokenizer, tokenization = initial_tokenizer(recipe.encoder), recipe.encoder.tokenization
-    stores: dict[str, tuple[Side, Texts, SideTokenization]]
-    stores = {"documents": ("document", collection.documents, tokenization.document)}
-    stores |= {name: ("query", one.queries, tokenization.query) for name, one in collection.splits.items()}
+    stores: dict[str, tuple[Side, Texts]] = {"documents": ("document", collection.documents)}
+    stores |= {name: ("query", split.queries) for name, split in collection.splits.items()}
     rows, warnings = [], []
-    for name, (side, texts, settings) in stores.items():
+    for name, (side, texts) in stores.items():
         counts = _counts(recipe, collection, name)
         lengths = token_lengths(token_folder(recipe.cache, tokenizer.key(side), texts))
-        cut, limit = count_cut(lengths, tokenizer.specials[side], settings)
+        cut, limit = count_cut(lengths, tokenizer.specials[side], tokenization.side(side))
         parts = [f"{_percent(cut, len(texts))} at {limit}"]
         if at_characters := count_cut_characters(texts, side, tokenization):
             share = _percent(at_characters, len(texts))
@@ -100,7 +94,7 @@ def prepare_data(recipe: Recipe) -> str:
     if blank := preparation.blank_warning(recipe.encoder, data):
         warnings.append(f"warning: documents: {blank}")
     warnings += [f"warning: {line}" for line in data_warnings(recipe, collection)]
-    repeated = {name: len(texts.same) for name, (_, texts, _) in stores.items()}
+    repeated = {name: len(texts.same) for name, (_, texts) in stores.items()}
     several = [f"{count:,} of {name}" for name, count in repeated.items() if count]
     copies = f"texts that occur several times: {', '.join(several) or 'none'}"
     table = table_with_legend(rows, COLUMNS, *LEGEND, copies)

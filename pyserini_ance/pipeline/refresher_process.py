@@ -237,5 +237,4 @@ def serve_requests(run: RunDir, refresher: Refresher, timeout_seconds: float, wo
                 log.info("%s: no longer needed", request.describe())
             else:
                 log.info("%s: made in %.1f s", request.describe(), time.perf_counter() - start)
-    end: str = answer["end"]
-    return end
+    return str(answer["end"])

@@ -69,17 +69,16 @@ class DeviceScan:
         # Whole groups apart from the rest: they need no sort, and their number suits products of matrices.
         whole = stop - first - (stop - first) % topk.DOCUMENTS_PER_LARGE_GROUP
         for start, end in ((first, first + whole), (first + whole, stop)):
-            if start < end:
-                self._update(start, end)
-
-    def _update(self, first: int, stop: int) -> None:
-        rounded = torch.cat([self._round(part) for part in self.documents[first:stop].split(ROUNDED_AT_ONCE)])
-        for place, queries in enumerate(self._rounded):
-            if rounded.device.type == "cuda":
-                scores = torch.mm(queries, rounded.T, out_dtype=torch.float32)
-            else:  # products of two bf16 numbers are exact in fp32
-                scores = queries.float() @ rounded.float().T
-            self._best[place] = topk.add_highest(self._best[place], scores, first, candidates_of(self.k))
+            if start == end:
+                continue
+            parts = self.documents[start:end].split(ROUNDED_AT_ONCE)
+            rounded = torch.cat([self._round(part) for part in parts])
+            for place, queries in enumerate(self._rounded):
+                if rounded.device.type == "cuda":
+                    scores = torch.mm(queries, rounded.T, out_dtype=torch.float32)
+                else:  # products of two bf16 numbers are exact in fp32
+                    scores = queries.float() @ rounded.float().T
+                self._best[place] = topk.add_highest(self._best[place], scores, start, candidates_of(self.k))
 
     def _round(self, documents: Tensor) -> Tensor:
         """Documents less their mean in bf16; the largest lengths count from now on."""
