@@ -18,7 +18,7 @@ ROOMS = {
     "negatives": 2_704,
     "pipeline": 4_069,
     "pyserini_bridge": 1_178,
-    "recipe": 2_327,
+    "recipe": 2_345,
     "refresher": 530,
     "reports": 1_498,
     "runs": 1_068,
