@@ -17,7 +17,10 @@ def write_beir(collection: Collection, folder: Path) -> None:
 
     If two splits use one id for different queries, every id is prefixed with its split (`nq:17`).
     """
-    ids = _query_ids(list(collection.splits.values()))
+    splits, first = collection.splits.values(), dict[str, dict[str, Any]]()
+    pairs = (pair for one in splits for pair in zip(one.queries.ids, _queries(one.queries), strict=True))
+    has_clash = any(first.setdefault(id, query) != query for id, query in pairs)
+    ids = {one.name: [f"{one.name}:{id}" if has_clash else id for id in one.queries.ids] for one in splits}
     queries: dict[str, dict[str, Any]] = {}
     for name, split in collection.splits.items():
         queries |= dict(zip(ids[name], _queries(split.queries), strict=True))
@@ -72,14 +75,6 @@ def _write_corpus(folder: Path, documents: Texts, id_key: str) -> None:
 def _queries(queries: Texts) -> Iterator[dict[str, Any]]:
     for row in range(len(queries)):
         yield queries[row] | ({ANSWERS: read_answers(queries, row)} if ANSWERS in queries.columns else {})
-
-
-def _query_ids(splits: Sequence[Split]) -> dict[str, list[str]]:
-    """The ids to write, by split, in the order of its queries."""
-    first: dict[str, dict[str, Any]] = {}
-    pairs = (pair for one in splits for pair in zip(one.queries.ids, _queries(one.queries), strict=True))
-    has_clash = any(first.setdefault(id, query) != query for id, query in pairs)
-    return {one.name: [f"{one.name}:{id}" if has_clash else id for id in one.queries.ids] for one in splits}
 
 
 def write_lines(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
