@@ -60,8 +60,8 @@ def cell_text(value: Any, column: str) -> str:
 def read_results(run: Path) -> dict[str, Any]:
     """A run's `measures.json`, with its folder as `run` and the `commits` of the code that made it.
 
-    These are those at the run's start and at each resume, where recorded; `a1b2c3d+` if files of the package
-    had changed.
+    There is one of the run's start and of each resume, where recorded; `a1b2c3d+` if files of the package had
+    changed.
 
     Raises FileNotFoundError if the run has not finished, RuntimeError if the file is damaged or if another
     version wrote the run directory.

@@ -171,7 +171,7 @@ class MiningComponent(Component):
 
     @property
     def promotes(self) -> bool:
-        """Whether a filter makes candidates positives of their anchor."""
+        """Whether what a filter removes becomes a positive of its anchor."""
         return any(part.promotes for part in self.parts)
 
     def check_data(self, anchor_set: Any) -> None:
