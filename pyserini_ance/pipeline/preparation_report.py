@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from pyserini_ance.data.collection import Collection, Side, Texts
 from pyserini_ance.data.formats.format import DOCUMENTS
 from pyserini_ance.data.token_store import token_lengths
 from pyserini_ance.encoders.initial import initial_tokenizer
-from pyserini_ance.encoders.tokenization import count_cut, count_cut_characters, token_folder
+from pyserini_ance.encoders.tokenization import count_cut, count_cut_characters, describe_blank, token_folder
 from pyserini_ance.evaluation.tables import table_with_legend
 from pyserini_ance.pipeline import bm25_rankings, preparation
 from pyserini_ance.pipeline.data_checks import data_warnings
@@ -47,8 +48,8 @@ def prepare_data(recipe: Recipe) -> str:
     with timed("tokens"):
         data = preparation.tokenize(recipe, collection)
     if bm25 := recipe.bm25:
-        for_training = bm25_rankings.bm25_for_training(recipe)
-        requests = [*filter(None, [for_training]), *bm25_rankings.bm25_for_evaluation(recipe)]
+        requests = [*filter(None, [bm25_rankings.bm25_for_training(recipe)])]
+        requests += chain.from_iterable(bm25_rankings.bm25_for_evaluation(recipe).values())
         with timed("BM25"):
             bm25_rankings.cached_rankings(bm25, recipe.cache, collection, requests)
     tokenizer, tokenization = initial_tokenizer(recipe.encoder), recipe.encoder.tokenization
@@ -91,7 +92,8 @@ def prepare_data(recipe: Recipe) -> str:
                     "download interrupted, or is it another edition?"
                 )
     warnings += describe_initial_weights(recipe)
-    if blank := preparation.blank_warning(recipe.encoder, data):
+    template = tokenization.document.template
+    if blank := describe_blank(collection.documents, data.blank_documents, template):
         warnings.append(f"warning: documents: {blank}")
     warnings += [f"warning: {line}" for line in data_warnings(recipe, collection)]
     repeated = {name: len(texts.same) for name, (_, texts) in stores.items()}
