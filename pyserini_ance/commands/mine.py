@@ -46,8 +46,7 @@ def main(
     """Mine hard negatives with any encoder over any collection, for any trainer."""
     console.begin()
     from pyserini_ance import api
-    from pyserini_ance.distributed.process_group import device_of
-    from pyserini_ance.distributed.world import World
+    from pyserini_ance.distributed.world import World, device_of
     from pyserini_ance.pipeline.advice import advise as advise_on
     from pyserini_ance.pipeline.mining import collection_files, mine_negatives, read_source
     from pyserini_ance.recipe.models import Bm25, Encoding

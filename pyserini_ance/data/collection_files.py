@@ -1,7 +1,7 @@
 """A collection in the files of BEIR and of Tevatron."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ def write_beir(collection: Collection, folder: Path) -> None:
     for name, split in collection.splits.items():
         queries |= dict(zip(ids[name], _queries(split.queries), strict=True))
     _write_corpus(folder, collection.documents, "_id")
-    _write_lines(folder / "queries.jsonl", ({"_id": id, **query} for id, query in queries.items()))
+    write_lines(folder / "queries.jsonl", ({"_id": id, **query} for id, query in queries.items()))
     (folder / "qrels").mkdir()
     for name, split in collection.splits.items():
         with open(folder / "qrels" / f"{name}.tsv", "w", encoding="utf-8") as file:
@@ -40,7 +40,7 @@ def write_tevatron(collection: Collection, folder: Path) -> None:
     _write_corpus(folder, documents, "docid")
     for name, split in collection.splits.items():
         records = tevatron_records(split, documents, lambda query: ())
-        _write_lines(folder / f"{name}.jsonl", (one for one in records if one["positive_passages"]))
+        write_lines(folder / f"{name}.jsonl", (one for one in records if one["positive_passages"]))
 
 
 def tevatron_records(split: Split, documents: Texts, negatives_of: NegativesOf) -> Iterator[dict[str, Any]]:
@@ -66,7 +66,7 @@ def _write_corpus(folder: Path, documents: Texts, id_key: str) -> None:
             "`text`; rename one of them"
         )
     records = ({id_key: id, **documents[row]} for row, id in enumerate(documents.ids))
-    _write_lines(folder / "corpus.jsonl", records)
+    write_lines(folder / "corpus.jsonl", records)
 
 
 def _queries(queries: Texts) -> Iterator[dict[str, Any]]:
@@ -82,6 +82,7 @@ def _query_ids(splits: Sequence[Split]) -> dict[str, list[str]]:
     return {one.name: [f"{one.name}:{id}" if has_clash else id for id in one.queries.ids] for one in splits}
 
 
-def _write_lines(path: Path, records: Iterable[dict[str, Any]]) -> None:
-    with open(path, "w", encoding="utf-8") as file:
+def write_lines(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
+    """A line of JSON for each record, with `?` in place of half surrogate pairs."""
+    with open(path, "w", encoding="utf-8", errors="replace") as file:
         file.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in records)

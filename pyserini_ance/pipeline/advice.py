@@ -103,9 +103,7 @@ class Survey(Ann):
     _filters: dict[str, Sequence[Filter]] = PrivateAttr(default_factory=dict)
     _found: Advice | None = PrivateAttr(default=None)
 
-    def mine(
-        self, snapshot: Snapshot, anchor_set: AnchorSet, context: MiningContext = MiningContext()
-    ) -> NegativeTable:
+    def mine(self, snapshot: Snapshot, anchor_set: AnchorSet, context: MiningContext) -> NegativeTable:
         if len(anchors := anchor_set.anchors) > MOST_QUERIES:
             sample = np.sort(context.rng().choice(anchors, MOST_QUERIES, replace=False))
             anchor_set = replace(anchor_set, chunk=sample)

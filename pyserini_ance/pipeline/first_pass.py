@@ -15,8 +15,7 @@ import numpy as np
 
 from pyserini_ance.data.collection import Collection, Split, Texts
 from pyserini_ance.data.prepared import PreparedData
-from pyserini_ance.distributed.process_group import device_of
-from pyserini_ance.distributed.world import World
+from pyserini_ance.distributed.world import World, device_of
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.initial import initial_encoder
 from pyserini_ance.encoders.load_save import continue_encoder, load_encoder

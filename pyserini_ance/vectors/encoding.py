@@ -181,7 +181,8 @@ def encode_some(
     position[own] = np.arange(len(own))
     vectors = np.empty((len(own), encoder.dimension), np.float32)
     with _progress_bar(len(own), label, world) as bar:
-        for batch_rows, batch in encoder.encode_rows(tokens, own, side, precision, tokens_per_batch):
+        batches = encoder.encode_on_device(tokens, own, side, precision, tokens_per_batch)
+        for batch_rows, batch in to_host(batches, tokens):
             vectors[position[batch_rows]] = batch
             bar.update(len(batch_rows))
     world.barrier()
