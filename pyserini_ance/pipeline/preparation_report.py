@@ -44,8 +44,8 @@ def prepare_data(recipe: Recipe) -> str:
         requests += chain.from_iterable(bm25_rankings.bm25_for_evaluation(recipe).values())
         bm25_rankings.cached_rankings(bm25, recipe.cache, collection, requests)
         begun.append(time.perf_counter())
-    parts = zip(PARTS, pairwise(begun), strict=False)
-    seconds = [f"{part} {end - start:.1f}" for part, (start, end) in parts]
+    spans = zip(PARTS, pairwise(begun), strict=False)
+    seconds = [f"{part} {end - start:.1f}" for part, (start, end) in spans]
     tokenizer, tokenization = initial_tokenizer(recipe.encoder), recipe.encoder.tokenization
     stores: dict[str, tuple[Side, Texts]] = {"documents": ("document", collection.documents)}
     stores |= {name: ("query", split.queries) for name, split in collection.splits.items()}
