@@ -17,7 +17,7 @@ from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.failures import begin_shutdown
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.initial import initial_encoder
-from pyserini_ance.evaluation.tables import BM25, BM25_RM3, UNTRAINED
+from pyserini_ance.evaluation.tables import BM25, UNTRAINED
 from pyserini_ance.pipeline import bm25_rankings, initial_weights, model_export, preparation
 from pyserini_ance.pipeline.data_checks import data_warnings
 from pyserini_ance.pipeline.final_evaluator import FinalEvaluator, fusion_command
@@ -292,14 +292,13 @@ class Experiment:
         """
         start = time.perf_counter()
         self._mark("BM25")
-        requests = bm25_rankings.bm25_for_evaluation(self.recipe)
-        rows = [row for row in (BM25, BM25_RM3) if row in self.recipe.final_evaluation.rows]
-        outputs = {self.run_dir.ranking(BM25_RM3 if r.rm3 else BM25, r.split): r for r in requests}
+        rows = bm25_rankings.bm25_for_evaluation(self.recipe)
+        outputs = {self.run_dir.ranking(row, one.split): one for row, each in rows.items() for one in each}
         self.rank_by_bm25(data, outputs)
         seconds = time.perf_counter() - start
         return [
-            evaluator.read_row(row) or evaluator.measure(row, seconds if row == rows[0] else None)
-            for row in rows
+            evaluator.read_row(row) or evaluator.measure(row, None if place else seconds)
+            for place, row in enumerate(rows)
         ]
 
     def rank_by_bm25(self, data: PreparedData, outputs: Mapping[Path, bm25_rankings.Bm25Request]) -> None:

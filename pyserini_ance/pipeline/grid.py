@@ -73,7 +73,7 @@ class GridRuns:
         recipes: dict[str, Recipe] = {}
         for name in self.grid.points:
             recipes[name] = self._load(name, recipes)
-            run = self._run(name)
+            run = RunDir(self.folder / name)
             # A run that died in its preparation is replaced.
             begun = not overwrite and (run.can_resume or _is_finished(run))
             if begun and (differing := differing_settings(run, recipes[name])):
@@ -93,7 +93,7 @@ class GridRuns:
         """
         chosen = self._part(recipes, only) if only else list(recipes)
         places = {name: f"grid, {number} of {len(chosen)}: {name}" for number, name in enumerate(chosen, 1)}
-        waiting = [name for name in chosen if overwrite or not _is_finished(self._run(name))]
+        waiting = [name for name in chosen if overwrite or not _is_finished(RunDir(self.folder / name))]
         for name in chosen:
             if name not in waiting:
                 log.info("%s had already finished", places[name])
@@ -125,9 +125,6 @@ class GridRuns:
             for job in running.values():
                 job.process.join()
             raise
-
-    def _run(self, name: str) -> RunDir:
-        return RunDir(self.folder / name)
 
     def _load(self, name: str, earlier: Collection[str]) -> Recipe:
         """The recipe of a combination; its stages start from runs of the `earlier` ones where they can."""
@@ -169,7 +166,7 @@ class GridRuns:
         return [name for name in recipes if groups[name] in firsts]
 
     def _start(self, name: str, recipe: Recipe, overwrite: bool, jobs: int) -> "_Job":
-        run = self._run(name)
+        run = RunDir(self.folder / name)
         resume = not overwrite and run.can_resume
         # A run with a state but nothing to resume died during preparation: it is replaced.
         overwrite = overwrite or (run.state.exists() and not resume)
@@ -183,7 +180,7 @@ class GridRuns:
 
         The status is that of this command's run; of another task of the job array by the run's state.
         """
-        run = self._run(name)
+        run = RunDir(self.folder / name)
         results: dict[str, Any] = {}
         reason = failed.get(name)
         status = "failed" if name in failed else statuses.get(name)

@@ -188,10 +188,7 @@ def refresh(recipe: Recipe, folder: Path) -> str:
         stack.enter_context(run.refresher.held("preparing"))
         return data_digest(run)
 
-    def report(doing: str) -> None:
-        if world.is_main:
-            run.refresher.mark("running", doing)
-
+    report = partial(run.refresher.mark, "running")  # the main process alone reports
     with world.session(), ExitStack() as stack:
         data = prepare(recipe, world, world.on_main(begin))
         check_same_data(run, data.collection)

@@ -128,10 +128,9 @@ def publish_checkpoint(
             if moments is not None:
                 training = {name: value.cpu().contiguous() for name, value in moments.items()}
                 if scaler is not None and scaler.is_enabled():
-                    state = scaler.state_dict()  # the scale, and the number of steps since it changed
-                    training[SCALE] = torch.tensor(
-                        [state["scale"], state["_growth_tracker"]], dtype=torch.float64
-                    )
+                    state = scaler.state_dict()
+                    scale = state["scale"], state["_growth_tracker"]  # number of steps since it changed
+                    training[SCALE] = torch.tensor(scale, dtype=torch.float64)
                 save_file(training, temporary / TRAINING)
                 write_json(temporary / PROGRESS, asdict(progress))
     return Checkpoint.open(folder, verify=not is_new)

@@ -229,9 +229,7 @@ class RunDir:
         state = self.trainer.read(any_layout=True)
         if state is None:
             return "other files"
-        if state["status"] == "finished":
-            return "a finished run"
-        running = "is running" if self.trainer.is_held else "died"
-        return (
-            f"a run that {running if state['status'] == 'running' else state['status']} at {state['where']}"
-        )
+        status = state["status"]
+        if status == "running":
+            status = "is running" if self.trainer.is_held else "died"
+        return "a finished run" if status == "finished" else f"a run that {status} at {state['where']}"

@@ -171,10 +171,7 @@ class RefreshQueue[T](ABC):
 
     def _adopt(self, step: int) -> list[tuple[int, T]]:
         start = time.perf_counter()
-        adopted = []
-        for request in self.collect(step):
-            adopted.append((request.step, self.adopt(request, step, time.perf_counter() - start)))
-        return adopted
+        return [(r.step, self.adopt(r, step, time.perf_counter() - start)) for r in self.collect(step)]
 
     def _cancel(self, requests: Collection[RefreshRequest]) -> None:
         self.pending = [request for request in self.pending if request not in requests]

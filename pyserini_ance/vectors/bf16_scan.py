@@ -176,16 +176,16 @@ class CpuScan:
 
     def result(self) -> Proven:
         """As `DeviceScan.result`; with fewer than k candidates, NaN fills the rest and nothing is proven."""
-        scores, rows, is_proven = [], [], []
+        parts = []
         for queries, threshold, best in zip(self.blocks, self._thresholds, self._best, strict=True):
             best_scores, best_rows = best.result()
-            scores.append(best_scores)
-            rows.append(best_rows)
             # Sums are rounded to bf16 before they are compared with the threshold.
             highest = threshold.double() + BF16_ROUNDING * threshold.double().abs()
             highest += queries.double() @ self.mean.double() + self._errors(queries)
-            is_proven.append(highest < scores[-1][:, -1].double())  # false for NaN
-        return (torch.cat(scores), torch.cat(rows)), torch.cat(is_proven)
+            is_proven = highest < best_scores[:, -1].double()  # false for NaN
+            parts.append((best_scores, best_rows, is_proven))
+        scores, rows, proven = map(torch.cat, zip(*parts, strict=True))
+        return (scores, rows), proven
 
     def _errors(self, queries: Tensor) -> Tensor:
         """(Q,) float64, as `largest_errors`, from the longest document so far."""

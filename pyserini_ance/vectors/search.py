@@ -202,14 +202,13 @@ def _search_by_bf16(
 
 
 def _search_by_faiss(documents: np.ndarray, world: World, queries: torch.Tensor, k: int) -> ScoresAndRows:
-    k, asked = min(k, len(documents)), np.ascontiguousarray(queries.cpu().numpy(), np.float32)
-    starts = range(0, max(1, len(asked)), QUERIES_PER_BLOCK)
-    query_blocks = [asked[start : start + QUERIES_PER_BLOCK] for start in starts]
+    k, asked = min(k, len(documents)), queries.cpu().float().contiguous()
+    query_blocks = asked.split(QUERIES_PER_BLOCK)
     best = [(torch.empty(len(one), 0), torch.empty(len(one), 0, dtype=torch.int32)) for one in query_blocks]
     for first in _firsts(len(documents), FAISS_DOCUMENTS_PER_BLOCK, world):
         part = documents[first : first + FAISS_DOCUMENTS_PER_BLOCK]
         for place, block in enumerate(query_blocks):
-            scores, rows = map(torch.from_numpy, _search_past_ties(part, block, k))
+            scores, rows = map(torch.from_numpy, _search_past_ties(part, block.numpy(), k))
             best[place] = best_of([best[place][0], scores], [best[place][1], rows + first], k)
     every_score, every_row = zip(*best, strict=True)
     return torch.cat(every_score), torch.cat(every_row)
