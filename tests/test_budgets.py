@@ -31,7 +31,7 @@ WHOLE = {
     "files": 222,
     "classes": 244,
     "short private functions used once": 10,
-    "lines of imports": 2_748,
+    "lines of imports": 2_750,
     "lines of the reading path": 1_443,
     "modules that trainer/batch.py imports": 11,
     "lines of benchmarks": 5_556,
