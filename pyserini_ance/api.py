@@ -16,7 +16,7 @@ from pyserini_ance.data import given_collection
 from pyserini_ance.data.collection import Collection as Collection
 from pyserini_ance.data.formats.lines import shown
 from pyserini_ance.data.trec import read_qrels, read_run
-from pyserini_ance.distributed.process_group import device_of
+from pyserini_ance.distributed.world import device_of
 from pyserini_ance.encoders.config import EncoderConfig, PoolingMode
 from pyserini_ance.encoders.encoder import Encoder as Encoder
 from pyserini_ance.encoders.initial import initial_encoder

@@ -14,8 +14,10 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 from urllib.parse import urlsplit
+
+from pydantic import AfterValidator
 
 from pyserini_ance.storage.files import append_json_line, beside, read_json_lines, sha256_json
 from pyserini_ance.storage.locks import locked
@@ -69,6 +71,9 @@ class Server(NamedTuple):
         """Whether so much in total is within the budget."""
         limits = ((self.max_requests, requests), (self.max_tokens, tokens))
         return all(limit is None or spent <= limit for limit, spent in limits)
+
+
+ServerUrl = Annotated[str, AfterValidator(lambda url: Server(url, "").host and url)]  # raises as `host`
 
 
 class Answers(NamedTuple):

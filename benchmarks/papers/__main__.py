@@ -42,13 +42,13 @@ def analyze(
 ) -> None:
     """Make a figure of the papers' analyses: STUDY.json, STUDY.png and STUDY.svg."""
     from benchmarks.papers.studies.studied_run import NotKept, StudiedRun, StudySettings
-    from pyserini_ance.distributed.process_group import device_of
+    from pyserini_ance.distributed.world import device_of
 
     names = list(STUDIES) if study == ALL else [study]
     if names[0] not in STUDIES:
         raise ValueError(f"no study {study!r}; studies: {', '.join(STUDIES)}, {ALL}")
     folder = output or (runs[0] / OUTPUT if len(runs) == 1 else OUTPUT)
-    console.log_to_stderr()
+    console.begin()
     short = [run.resolve().name for run in runs]
     settings = StudySettings(device_of(device), queries, top_k, seed, query)
     by_name = zip(short if len(set(short)) == len(runs) else map(str, runs), runs, strict=True)
@@ -123,7 +123,7 @@ def answer(
 ) -> None:
     """Answer questions with a reader from retrieved passages; started again, it continues."""
     from benchmarks.papers.question_answering import Answering, make_reader
-    from pyserini_ance.distributed.process_group import device_of
+    from pyserini_ance.distributed.world import device_of
     from pyserini_ance.encoders.hub import find_model
     from pyserini_ance.evaluation.tables import table_with_legend
     from pyserini_ance.reports.ranking_inputs import open_ranking

@@ -22,7 +22,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--output", type=Path, required=True, metavar="FOLDER", help="the run directory")
     parser.add_argument("--overwrite", action="store_true", help="replace an existing run")
     args = parser.parse_intermixed_args(arguments)
-    console.log_to_stderr()
+    console.begin()
     # Imported only now: console.run has limited the spinning of OpenMP's threads before torch is imported.
     from benchmarks.peers.sentence_transformers_training import train_rows
 

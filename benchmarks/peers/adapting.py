@@ -39,7 +39,7 @@ def main(arguments: list[str] | None = None) -> None:
     args = parser.parse_intermixed_args(arguments)
     if unknown := set(args.modes) - set("abcd"):
         parser.error(f"modes are a, b, c and d, not {', '.join(sorted(unknown))}")
-    console.log_to_stderr()
+    console.begin()
     from pyserini_ance.evaluation.tables import table
     from pyserini_ance.storage.files import read_json
 

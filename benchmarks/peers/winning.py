@@ -36,7 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=1, help="runs of ours at once")
     parser.add_argument("--output", type=Path, required=True, metavar="FOLDER")
     args = parser.parse_intermixed_args(arguments)
-    console.log_to_stderr()
+    console.begin()
     from benchmarks.peers.sentence_transformers_training import train_rows
     from pyserini_ance.pipeline.grid import GridRuns
     from pyserini_ance.recipe.grid_spec import RECIPE, Grid

@@ -32,6 +32,7 @@ from benchmarks.speed.gpu_training import ltre, train
 from benchmarks.speed.machine import describe_machine
 from benchmarks.speed.searching import plain_search, recall, vectors
 from pyserini_ance.distributed.world import World
+from pyserini_ance.encoders.encoder import to_host
 from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.encoders.weights import quiet_transformers
 from pyserini_ance.evaluation.tables import table
@@ -60,7 +61,8 @@ def _encode_rows(bench: Bench, lengths: np.ndarray, budget: int | None) -> dict[
     encoder, tokens = load_encoder(bench.model.folder, bench.device), bench.model.tokens(lengths)
 
     def work() -> None:
-        for _ in encoder.encode_rows(tokens, np.arange(len(tokens)), "document", bench.precision, budget):
+        settings = "document", bench.precision, budget
+        for _ in to_host(encoder.encode_on_device(tokens, np.arange(len(tokens)), *settings), tokens):
             pass
 
     seconds = bench.seconds(work)

@@ -1,9 +1,8 @@
 """The data of an adaptation in BEIR's layout: documents, queries, and for each split judgments, or what
 stands for them."""
 
-import json
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,6 +22,7 @@ from pyserini_ance.adapt.queries import (
 from pyserini_ance.adapt.questions import PROMPT_FILE, copy_prompt, texts_to_send, write_questions
 from pyserini_ance.adapt.ranking import StartRanker
 from pyserini_ance.adapt.recipe_file import CHECKED, COMPARED, recipe_text
+from pyserini_ance.data.collection_files import write_lines
 from pyserini_ance.data.texts import text_key
 from pyserini_ance.data.trec import Qrels
 from pyserini_ance.llm import Server, announcement
@@ -115,7 +115,7 @@ def _write_data(request: Request, data: Path, new: Path, overrides: Sequence[str
     reading, cuts = Reading(), not queries.judgments
     passages = read_passages(request.documents, reading, cuts, request.others)
     corpus = ({"_id": id, "title": title, "text": text} for id, title, text in passages)
-    _write_lines(new / "corpus.jsonl", corpus)
+    write_lines(new / "corpus.jsonl", corpus)
     if not reading.titles:
         raise ValueError(f"{request.documents}: no document with a text\n{reading.as_text()}")
     keep_known(queries, reading.titles)
@@ -152,7 +152,8 @@ def _write_data(request: Request, data: Path, new: Path, overrides: Sequence[str
         if COMPARED in splits:
             line += f"; {len(splits[COMPARED]):,} of these do not train: rankings are compared on them"
         lines.append(line)
-    _write_lines(new / "queries.jsonl", ({"_id": id, "text": text} for id, text in texts.items()))
+    asked = ({"_id": id, "text": text.replace("\0", " ")} for id, text in texts.items())
+    write_lines(new / "queries.jsonl", asked)
     (new / "qrels").mkdir()
     for name, qrels in splits.items():
         rows = (f"{query}\t{one}\t{grade}\n" for query, of in qrels.items() for one, grade in of.items())
@@ -246,11 +247,3 @@ def _pseudo_judgments(firsts: Mapping[str, str], supervision: str, compares: boo
     compared = order[: min(MOST_COMPARED, len(order) // 2)] if compares else []
     splits = {supervision: order[len(compared) :], **({COMPARED: compared} if compares else {})}
     return {name: {id: {firsts[id]: 1} for id in ids} for name, ids in splits.items()}
-
-
-def _write_lines(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
-    """Lines of JSON, with blanks in place of NUL and half surrogate pairs, which other files cannot hold."""
-    with open(path, "w", encoding="utf-8", errors="replace") as file:
-        for record in records:
-            clean = {name: str(value).replace("\0", " ") for name, value in record.items()}
-            file.write(json.dumps(clean, ensure_ascii=False) + "\n")

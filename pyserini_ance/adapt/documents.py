@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 
 from pyserini_ance.data.formats.format import Format
 from pyserini_ance.data.formats.lines import extension, names_of_file, open_bytes
-from pyserini_ance.data.formats.named_columns import read_table
-from pyserini_ance.data.formats.records import EXTENSIONS
+from pyserini_ance.data.formats.records import EXTENSIONS, read_table
 from pyserini_ance.data.made_splits import SENTENCE_END, split_words
 from pyserini_ance.data.texts import text_key
 from pyserini_ance.recipe.load import read_component

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from pyserini_ance.adapt.documents import Passage, beir_file, without_blanks
 from pyserini_ance.data.formats.lines import Line, extension, grade_of, read_lines, shown
-from pyserini_ance.data.formats.named_columns import Names, found_columns, read_table
-from pyserini_ance.data.formats.records import EXTENSIONS
+from pyserini_ance.data.formats.records import EXTENSIONS, Names, found_columns, read_table
 from pyserini_ance.data.made_splits import DocumentQueries, split_words
 from pyserini_ance.data.texts import text_key
 from pyserini_ance.data.trec import Qrels, read_qrels

@@ -9,8 +9,7 @@ import torch
 
 from pyserini_ance.adapt.documents import Passage
 from pyserini_ance.data.trec import Run, best_first, read_run
-from pyserini_ance.distributed.process_group import device_of
-from pyserini_ance.distributed.world import World
+from pyserini_ance.distributed.world import World, device_of
 from pyserini_ance.encoders.initial import initial_encoder
 from pyserini_ance.encoders.load_save import save_encoder
 from pyserini_ance.negatives.snapshot import Snapshot

@@ -8,7 +8,6 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 from typer import Argument
 
 from pyserini_ance.commands import console, parsing
-from pyserini_ance.distributed.failures import interrupt_on_termination
 
 MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 EXAMPLE = "pyserini-ance adapt docs --queries log.csv --judgments judged.csv --output adapted"
@@ -46,8 +45,7 @@ def main(
         parsing.refuse_options("there is no --llm to limit", max_requests=max_requests, max_tokens=max_tokens)
     for path in filter(lambda text: Path(text).is_file(), overrides or ()):
         parsing.refuse(f"{path} is a file, not KEY=VALUE; did you mean --queries {path}?")
-    console.log_to_stderr()
-    interrupt_on_termination()
+    console.begin()
     from pyserini_ance.adapt.adapt import adapt
     from pyserini_ance.adapt.data import Request
     from pyserini_ance.llm import Server

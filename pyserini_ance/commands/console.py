@@ -11,18 +11,20 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from pyserini_ance.distributed.failures import FAILED, INTERRUPTED, PeerError
+from pyserini_ance.distributed.failures import FAILED, INTERRUPTED, PeerError, interrupt_on_termination
 from pyserini_ance.storage.error_text import text_of
 
 MAIN_REPORTS_SECONDS = 20
 
 
-def log_to_stderr() -> None:
-    """Log with the time of day: what begins and ends, dev measures, warnings.
+def begin() -> None:
+    """Let SIGTERM end the command as Ctrl-C does, and log to stderr with the time of day: what begins and
+    ends, dev measures, warnings.
 
     With PYSERINI_ANCE_DEBUG=1 also each adoption of negatives and what the rooms below do, such as BM25 or
     waiting for another process. Processes other than the main one log warnings only.
     """
+    interrupt_on_termination()
     logging.basicConfig(format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
     debugs = os.environ.get("PYSERINI_ANCE_DEBUG") == "1"
     level = logging.DEBUG if debugs else logging.INFO

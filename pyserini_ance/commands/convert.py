@@ -26,7 +26,7 @@ def main(
 
     Splits without judgments are left out.
     """
-    console.log_to_stderr()
+    console.begin()
     from pyserini_ance.data.collection_cache import documents_file
     from pyserini_ance.data.collection_files import write_beir, write_tevatron
     from pyserini_ance.pipeline.preparation import recipe_data

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from pyserini_ance.commands import console, parsing
-from pyserini_ance.distributed.failures import interrupt_on_termination
 
 DETAILS = """Formats:
   faiss    index, docid and encoder.json, for Pyserini
@@ -61,8 +60,7 @@ def main(
         parsing.refuse_options("--number-type is for --format parquet", number_type=number_type)
     if (shard or merge) and (index_factory or format != "faiss"):
         parsing.refuse("--shard and --merge are for a flat index; convert the merged one with --from-index")
-    console.log_to_stderr()
-    interrupt_on_termination()
+    console.begin()
     from pyserini_ance.data.formats.lines import names_of_file
     from pyserini_ance.distributed.world import World
     from pyserini_ance.pipeline.corpus_encoding import VectorFormat, convert_index, encode_corpus

@@ -6,7 +6,6 @@ from typing import Annotated, Any, Literal
 from tqdm.contrib.logging import logging_redirect_tqdm
 
 from pyserini_ance.commands import console, parsing
-from pyserini_ance.distributed.failures import interrupt_on_termination
 
 EXAMPLE = """pyserini-ance mine --encoder runs/demo-ance --collection data.yaml --top-k 50 \\
       --filters duplicates relative_margin=0.05 --output negatives.jsonl"""
@@ -45,11 +44,9 @@ def main(
     encoder_settings: parsing.EncoderSettings = None,
 ) -> None:
     """Mine hard negatives with any encoder over any collection, for any trainer."""
-    console.log_to_stderr()
-    interrupt_on_termination()
+    console.begin()
     from pyserini_ance import api
-    from pyserini_ance.distributed.process_group import device_of
-    from pyserini_ance.distributed.world import World
+    from pyserini_ance.distributed.world import World, device_of
     from pyserini_ance.pipeline.advice import advise as advise_on
     from pyserini_ance.pipeline.mining import collection_files, mine_negatives, read_source
     from pyserini_ance.recipe.models import Bm25, Encoding

@@ -17,7 +17,7 @@ def main(
 
     Training reads the result from the cache.
     """
-    console.log_to_stderr()
+    console.begin()
     from pyserini_ance.pipeline.preparation_report import prepare_data
     from pyserini_ance.runs.rundir import load_recipe
 

@@ -18,17 +18,16 @@ def main(
     private: Annotated[bool, parsing.flag("private", "make a new model private")] = False,
 ) -> None:
     """Upload a finished run's model, with its card, to the Hugging Face hub."""
-    console.log_to_stderr()
+    console.begin()
     from huggingface_hub import HfApi, constants, get_session, get_token
     from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]  # but public
 
     from pyserini_ance.encoders.hub import HUB_SECONDS
     from pyserini_ance.reports.model_card import write_model_card
     from pyserini_ance.runs.any_encoder import encoder_source
-    from pyserini_ance.runs.rundir import RECIPE, RunDir
+    from pyserini_ance.runs.rundir import RunDir
 
-    if not (run / RECIPE).is_file():
-        raise FileNotFoundError(f"{run} is not a run directory; pass one that `train` has finished")
+    RunDir(run).check()
     validate_repo_id(name)
     folder = Path(encoder_source(run))
     write_model_card(RunDir(run), name)

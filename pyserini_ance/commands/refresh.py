@@ -7,7 +7,6 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 from typer import Argument
 
 from pyserini_ance.commands import console, parsing
-from pyserini_ance.distributed.failures import interrupt_on_termination
 
 EXAMPLE = "pyserini-ance refresh runs/demo-ance/recipe.yaml --output runs/demo-ance device=cuda"
 
@@ -25,11 +24,10 @@ def main(
     Training starts a refresher by itself. With `refresher=external` you start it, on any machine that
     sees the run directory.
     """
-    console.log_to_stderr()
+    console.begin()
     from pyserini_ance.runs.rundir import load_recipe, run_folder
 
     loaded = load_recipe(recipe, *overrides or ()).recipe
-    interrupt_on_termination()
     from pyserini_ance.pipeline.refresher_process import refresh
 
     with logging_redirect_tqdm():

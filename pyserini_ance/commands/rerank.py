@@ -10,7 +10,6 @@ from pyserini_ance.commands import parsing
 from pyserini_ance.distributed.failures import interrupt_on_termination
 
 FIRST = 100
-BATCH_PAIRS = 32
 EXAMPLE = """pyserini-ance rerank runs/demo-ance --model cross-encoder/ms-marco-MiniLM-L6-v2 --first 20 100 \\
     --output reranked"""
 
@@ -36,7 +35,7 @@ def main(
     logging.basicConfig(format="%(message)s")
     interrupt_on_termination()
     from pyserini_ance.data.trec import read_qrels
-    from pyserini_ance.encoders.cross_encoder_model import CrossEncoderModel
+    from pyserini_ance.encoders.cross_encoder_model import BATCH_PAIRS, CrossEncoderModel
     from pyserini_ance.encoders.hardware import resolve_precision
     from pyserini_ance.evaluation.tables import table_with_legend
     from pyserini_ance.recipe.evaluation_settings import parse_measures
@@ -49,7 +48,7 @@ def main(
     judgments = read_qrels(qrels) if qrels else None
     timer = search_timer(source, ranked, time_first_stage) if time_first_stage else list[float]
     used = resolve_precision(precision, device)
-    scorer = CrossEncoderModel(model, None if device == "auto" else device, BATCH_PAIRS, length_tokens, used)
+    scorer = CrossEncoderModel(model, None if device == "auto" else device, length_tokens, used)
     settings = {"model": model, "length_tokens": length_tokens, "precision": used}
     settings |= {"batch_pairs": BATCH_PAIRS, "device": scorer.device}
     cutoffs = sorted(set(first or [FIRST]))

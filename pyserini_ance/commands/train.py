@@ -7,7 +7,7 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 from typer import Argument
 
 from pyserini_ance.commands import console, parsing
-from pyserini_ance.distributed.failures import FAILED, interrupt_on_termination
+from pyserini_ance.distributed.failures import FAILED
 
 if TYPE_CHECKING:
     from pyserini_ance.pipeline.grid import GridRuns
@@ -54,8 +54,7 @@ def main(
         parsing.refuse_options("--dry-steps measures one recipe", dry_steps=dry_steps)
     if not grid:
         parsing.refuse_options("--jobs and --only are for the runs of a --grid", jobs=jobs, only=only)
-    console.log_to_stderr()
-    interrupt_on_termination()
+    console.begin()
     if grid:
         from pyserini_ance.pipeline.grid import GridRuns
         from pyserini_ance.recipe.grid_spec import Grid

@@ -1,7 +1,7 @@
 """A collection in the files of BEIR and of Tevatron."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +17,15 @@ def write_beir(collection: Collection, folder: Path) -> None:
 
     If two splits use one id for different queries, every id is prefixed with its split (`nq:17`).
     """
-    ids = _query_ids(list(collection.splits.values()))
+    splits, first = collection.splits.values(), dict[str, dict[str, Any]]()
+    pairs = (pair for one in splits for pair in zip(one.queries.ids, _queries(one.queries), strict=True))
+    has_clash = any(first.setdefault(id, query) != query for id, query in pairs)
+    ids = {one.name: [f"{one.name}:{id}" if has_clash else id for id in one.queries.ids] for one in splits}
     queries: dict[str, dict[str, Any]] = {}
     for name, split in collection.splits.items():
         queries |= dict(zip(ids[name], _queries(split.queries), strict=True))
     _write_corpus(folder, collection.documents, "_id")
-    _write_lines(folder / "queries.jsonl", ({"_id": id, **query} for id, query in queries.items()))
+    write_lines(folder / "queries.jsonl", ({"_id": id, **query} for id, query in queries.items()))
     (folder / "qrels").mkdir()
     for name, split in collection.splits.items():
         with open(folder / "qrels" / f"{name}.tsv", "w", encoding="utf-8") as file:
@@ -40,7 +43,7 @@ def write_tevatron(collection: Collection, folder: Path) -> None:
     _write_corpus(folder, documents, "docid")
     for name, split in collection.splits.items():
         records = tevatron_records(split, documents, lambda query: ())
-        _write_lines(folder / f"{name}.jsonl", (one for one in records if one["positive_passages"]))
+        write_lines(folder / f"{name}.jsonl", (one for one in records if one["positive_passages"]))
 
 
 def tevatron_records(split: Split, documents: Texts, negatives_of: NegativesOf) -> Iterator[dict[str, Any]]:
@@ -66,7 +69,7 @@ def _write_corpus(folder: Path, documents: Texts, id_key: str) -> None:
             "`text`; rename one of them"
         )
     records = ({id_key: id, **documents[row]} for row, id in enumerate(documents.ids))
-    _write_lines(folder / "corpus.jsonl", records)
+    write_lines(folder / "corpus.jsonl", records)
 
 
 def _queries(queries: Texts) -> Iterator[dict[str, Any]]:
@@ -74,14 +77,7 @@ def _queries(queries: Texts) -> Iterator[dict[str, Any]]:
         yield queries[row] | ({ANSWERS: read_answers(queries, row)} if ANSWERS in queries.columns else {})
 
 
-def _query_ids(splits: Sequence[Split]) -> dict[str, list[str]]:
-    """The ids to write, by split, in the order of its queries."""
-    first: dict[str, dict[str, Any]] = {}
-    pairs = (pair for one in splits for pair in zip(one.queries.ids, _queries(one.queries), strict=True))
-    has_clash = any(first.setdefault(id, query) != query for id, query in pairs)
-    return {one.name: [f"{one.name}:{id}" if has_clash else id for id in one.queries.ids] for one in splits}
-
-
-def _write_lines(path: Path, records: Iterable[dict[str, Any]]) -> None:
-    with open(path, "w", encoding="utf-8") as file:
+def write_lines(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
+    """A line of JSON for each record, with `?` in place of half surrogate pairs."""
+    with open(path, "w", encoding="utf-8", errors="replace") as file:
         file.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in records)

@@ -39,13 +39,6 @@ class KnownPositives:
         """(A,) int32, ascending: the rows that have at least one positive."""
         return np.flatnonzero(self.counts).astype(np.int32)
 
-    @cached_property
-    def largest(self) -> tuple[int, int]:
-        """The first row with the most positives, and their number."""
-        counts = self.counts
-        row = int(counts.argmax())
-        return row, int(counts[row])
-
     def subset(self, rows: np.ndarray) -> "KnownPositives":
         """Select these anchors and renumber them in the order given."""
         offsets, positions = selected(self.offsets, rows)

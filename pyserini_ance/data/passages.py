@@ -79,8 +79,8 @@ class Passages:
         documents = self.documents(rows)
         return documents, rows - self.offsets[documents]
 
-    def search(
-        self, search: Callable[[np.ndarray, int], tuple[np.ndarray, np.ndarray]], queries: np.ndarray, k: int
+    def search[Vectors](
+        self, search: Callable[[Vectors, int], tuple[np.ndarray, np.ndarray]], queries: Vectors, k: int
     ) -> tuple[np.ndarray, np.ndarray]:
         """Search documents with a function that searches passages.
 

@@ -81,14 +81,12 @@ class AnchorSet:
     @cached_property
     def most_excluded(self) -> tuple[int, int]:
         """An anchor with the most candidates that are never its negatives, and their number."""
-        by_text = self.by_text
-        row, most = by_text.largest
+        by_text, counts = self.by_text, self.by_text.counts
         if by_text is not self.known_positives:
             copies = self.same[self.candidate].counts(by_text.rows)
-            counts = np.bincount(np.repeat(np.arange(len(by_text.counts)), by_text.counts), copies)
-            row = int(counts.argmax())
-            most = int(counts[row])
-        return row, most + (self.own is not None)
+            counts = np.bincount(np.repeat(np.arange(len(counts)), counts), copies)
+        row = int(counts.argmax())
+        return row, int(counts[row]) + (self.own is not None)
 
     def first_of(self, side: Side, rows: np.ndarray) -> np.ndarray:
         """The first row with the text of each of `rows` of a side, of any shape."""
@@ -222,12 +220,9 @@ class PreparedData:
     def anchor_sets(self) -> dict[Side, AnchorSet]:
         return {side: AnchorSet.of(self.collection, self.split, side) for side in SIDES}
 
-    def rows_of(self, documents: np.ndarray) -> tuple[np.ndarray, Passages | None]:
-        """The token and vector rows of some documents for a search, and their grouping by document."""
-        return self.passages.rows(documents) if self.passages else (documents, None)
-
     def training_rows_of(self, documents: np.ndarray) -> tuple[np.ndarray, Passages | None]:
-        """Like `rows_of`, for the rows that a training step scores: those that are not empty."""
+        """The token and vector rows of some documents that a training step scores, and their grouping by
+        document: those that are not empty."""
         return self.passages.rows(documents, filled=True) if self.passages else (documents, None)
 
     @property

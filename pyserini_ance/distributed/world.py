@@ -7,25 +7,62 @@ PeerError where they wait for it, as soon as its connections are closed or a col
 ends them, too. Gradients are summed over all processes in flat buckets.
 """
 
+import functools
+import itertools
 import json
 import math
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.distributed_c10d import PrefixStore, Store
+from torch.distributed.rendezvous import rendezvous
 
 from pyserini_ance.distributed.failures import PeerError, begin_shutdown
-from pyserini_ance.distributed.process_group import device_of, join
 
+# All processes are ready when a collective begins; in the patient group one may work while the others wait.
+COLLECTIVE_SECONDS = 60
+PATIENT_SECONDS = 365 * 24 * 3600
+START_SECONDS = 600  # the first import from a slow disk can take minutes on some hosts
 # gloo on one host needs 0.5 to 1 ms for the smallest collective; a long wait takes hardly any processor time.
 SHORTEST_POLL_SECONDS, LONGEST_POLL_SECONDS = 0.0002, 0.05
 ERROR_SECONDS = 10  # for an error of the main process to reach the others, which may wait elsewhere
+_joins = itertools.count()  # a process can join again after it has left: every world has its own keys
+
+
+def device_of(setting: str) -> str:
+    """Return this process's device for a recipe's `setting` (auto, cpu, cuda, cuda:N).
+
+    Under torchrun every process has its own GPU: that of its LOCAL_RANK, counted from N. Raises ValueError
+    when there are too few GPUs.
+    """
+    if setting == "cpu" or (setting == "auto" and not torch.cuda.is_available()):
+        return "cpu"
+    if "LOCAL_RANK" not in os.environ:
+        return "cuda" if setting == "auto" else setting
+    first, processes = int(setting.partition(":")[2] or 0), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    if first + processes > (gpus := torch.cuda.device_count()):
+        raise ValueError(
+            f"{processes} processes of this host, the first on GPU {first}, do not have a GPU each: "
+            f"torch sees {gpus}; use fewer --nproc-per-node, or device=cpu"
+        )
+    return f"cuda:{first + int(os.environ['LOCAL_RANK'])}"
+
+
+@functools.cache
+def _rendezvous() -> tuple[Store, int, int]:
+    """The store that torchrun's agent or process 0 holds, this process's rank, and the number of processes.
+
+    The store stays open while this process lives.
+    """
+    return next(rendezvous("env://", timeout=timedelta(seconds=START_SECONDS)))
 
 
 class World:
@@ -42,12 +79,22 @@ class World:
 
     @classmethod
     def join(cls, device: str) -> "World":
-        """Join the world that torchrun's environment describes; `device` is a recipe's setting."""
+        """Join the world that torchrun's environment describes, when all its processes do; `device` is a
+        recipe's setting."""
         device = device_of(device)
         if int(os.environ.get("WORLD_SIZE", "1")) == 1:
             return cls(device=device)
-        patient = join(device)
-        return cls(dist.get_rank(), dist.get_world_size(), device, patient)
+        if device != "cpu":
+            torch.cuda.set_device(device)
+        store, rank, size = _rendezvous()
+        name = f"pyserini_ance/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/{next(_joins)}"
+        timeout = timedelta(seconds=COLLECTIVE_SECONDS)
+        backend = "gloo" if device == "cpu" else "cpu:gloo,cuda:nccl"
+        start = PrefixStore(name, store)
+        start.set_timeout(timedelta(seconds=START_SECONDS))
+        dist.init_process_group(backend, store=start, rank=rank, world_size=size, timeout=timeout)
+        patient = dist.new_group(backend="gloo", timeout=timedelta(seconds=PATIENT_SECONDS))
+        return cls(rank, size, device, patient)
 
     @contextmanager
     def session(self) -> Iterator["World"]:

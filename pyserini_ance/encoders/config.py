@@ -11,6 +11,7 @@ from pyserini_ance.encoders.hub import resolve_model
 from pyserini_ance.encoders.sentence_transformers_files import text_settings
 from pyserini_ance.encoders.tokenization import Tokenization
 from pyserini_ance.recipe.components import Settings, expected
+from pyserini_ance.recipe.load import merge
 from pyserini_ance.storage.files import read_json, read_json_object
 
 SIDE_FILE = "pyserini_ance.json"  # in a saved folder: the settings that sentence-transformers' files lack
@@ -129,7 +130,7 @@ class EncoderConfig(Settings):
             return values
         are_saved = [is_saved(source) for source in sources.values()]
         if not any(are_saved):
-            return completed(values, text_settings(sources["query"], sources["document"], _keys(values)))
+            return merge(text_settings(sources["query"], sources["document"], _keys(values)), values)
         if values.keys() >= cls.model_fields.keys():
             return values
         if sources["query"] == sources["document"]:
@@ -144,7 +145,7 @@ class EncoderConfig(Settings):
         if isinstance(given, dict) and "passages" in given:
             for key in ("special_tokens", "pad_passages"):  # only with several passages
                 saved["tokenization"]["document"].pop(key, None)
-        return completed(values, saved)
+        return merge(saved, values)
 
     @model_validator(mode="after")
     def check_tied(self) -> "EncoderConfig":
@@ -183,16 +184,6 @@ class EncoderConfig(Settings):
 
     def model_of(self, side: Side) -> str:
         return self.start(side).model or self.model
-
-
-def completed(values: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
-    """`values`, and at any depth the `defaults` of keys that they lack."""
-    made = dict(values)
-    for key, default in defaults.items():
-        value = made.setdefault(key, default)
-        if isinstance(value, dict) and isinstance(default, dict):
-            made[key] = completed(value, default)
-    return made
 
 
 def _of_two(sources: Mapping[Side, str], given: Collection[str]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Cross-encoders of sentence-transformers, which score pairs of a query and a document."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,6 @@ class CrossEncoderModel:
         self,
         model: str,
         device: str | None = None,
-        batch_pairs: int = BATCH_PAIRS,
         length_tokens: int | None = None,
         precision: Precision = "fp32",
     ):
@@ -45,7 +44,7 @@ class CrossEncoderModel:
         quiet_transformers()
         # By default, transformers 5 uses the precision in which the weights were saved.
         weights = {"dtype": DTYPES[precision]}
-        self.name, self.batch_pairs = model, batch_pairs
+        self.name = model
         source = find_model(model, "cross-encoder")
         check_weight_files(source)
         try:
@@ -73,9 +72,13 @@ class CrossEncoderModel:
             raise ValueError(
                 f"length_tokens is {length_tokens}, but {model} reads at most {longest}; lower it"
             )
-        if precision != "fp32":
-            for layer in self._layers_of_head():
-                layer.float().register_forward_pre_hook(_in_fp32)
+        # The head stays in fp32, unless it is that of a language model, which is as large as its vocabulary.
+        if precision != "fp32" and len(self.model) == 1:
+            classifier: Any = self.model[0].auto_model
+            inner = {id(module) for module in classifier.base_model.modules()}
+            for module in classifier.modules():
+                if id(module) not in inner and next(module.parameters(recurse=False), None) is not None:
+                    module.float().register_forward_pre_hook(_in_fp32)
 
     @property
     def device(self) -> str:
@@ -90,7 +93,7 @@ class CrossEncoderModel:
         """
         if not pairs:
             return np.zeros(0, np.float32)
-        settings = {"batch_size": self.batch_pairs, "show_progress_bar": False}
+        settings = {"batch_size": BATCH_PAIRS, "show_progress_bar": False}
         scores = np.asarray(self.model.predict(list(pairs), activation_fn=torch.nn.Identity(), **settings))
         if scores.ndim > 1 and scores.shape[1] == 2:
             scores = scores[:, 1] - scores[:, 0]
@@ -100,16 +103,6 @@ class CrossEncoderModel:
                 "classifier); use another model"
             )
         return scores
-
-    def _layers_of_head(self) -> Iterator[torch.nn.Module]:
-        """The layers with weights on top of a sequence classifier's transformer."""
-        if len(self.model) > 1:
-            return  # a language model's head is as large as its vocabulary
-        classifier: Any = self.model[0].auto_model
-        inner = {id(module) for module in classifier.base_model.modules()}
-        for module in classifier.modules():
-            if id(module) not in inner and next(module.parameters(recurse=False), None) is not None:
-                yield module
 
 
 def _in_fp32(layer: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -21,7 +21,7 @@ from pyserini_ance.encoders.adapters import Adapters
 from pyserini_ance.encoders.batching import encoding_batches
 from pyserini_ance.encoders.config import START_NAMES, EncoderConfig
 from pyserini_ance.encoders.hardware import DTYPES, Precision, cpu_prefers_eager_attention
-from pyserini_ance.encoders.inference_copy import encoding_tower, faster_copy, transformers_in
+from pyserini_ance.encoders.inference_copy import faster_copy, transformers_in
 from pyserini_ance.encoders.tokenization import TextTokenizer
 from pyserini_ance.encoders.towers import Tower, TwoTower
 from pyserini_ance.encoders.weights import check_vocabulary
@@ -81,29 +81,24 @@ def to_host(
     """
     copies: deque[tuple[np.ndarray, torch.Tensor, torch.cuda.Event | None]] = deque()
 
-    def checked(rows: np.ndarray, vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        check_vectors(tokens, rows, vectors)
-        return rows, vectors
-
     def oldest() -> tuple[np.ndarray, np.ndarray]:
         rows, copy, event = copies.popleft()
         if event is not None:
             event.synchronize()  # the next batch is in the queue of the GPU, which goes on
-        return checked(rows, copy.numpy())
+        check_vectors(tokens, rows, copy.numpy())
+        return rows, copy.numpy()
 
     for rows, vectors in batches:
-        if vectors.device.type == "cpu":
-            yield checked(rows, vectors.numpy())
-            continue
-        is_cuda, event = vectors.device.type == "cuda", None
-        # torch uses pinned memory again once it is free.
-        copy = torch.empty(vectors.shape, dtype=vectors.dtype, pin_memory=is_cuda)
-        copy.copy_(vectors, non_blocking=True)
-        if is_cuda:
+        copy, event, device = vectors, None, vectors.device.type
+        if device != "cpu":
+            # torch uses pinned memory again once it is free.
+            copy = torch.empty(vectors.shape, dtype=vectors.dtype, pin_memory=device == "cuda")
+            copy.copy_(vectors, non_blocking=True)
+        if device == "cuda":
             event = torch.cuda.Event()
             event.record(torch.cuda.current_stream(vectors.device))
         copies.append((rows, copy, event))
-        if len(copies) > 1:
+        if device == "cpu" or len(copies) > 1:
             yield oldest()
     if copies:
         yield oldest()
@@ -270,17 +265,6 @@ class Encoder:
             )
         return dict(fields)
 
-    def encode_rows(
-        self,
-        tokens: TokenStore,
-        rows: np.ndarray,
-        side: Side,
-        precision: Precision,
-        tokens_per_batch: int | None = None,
-    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield batches (rows (B,), vectors (B, D) float32), longest texts first; each row occurs once."""
-        yield from to_host(self.encode_on_device(tokens, rows, side, precision, tokens_per_batch), tokens)
-
     def encode_on_device(
         self,
         tokens: TokenStore,
@@ -290,7 +274,9 @@ class Encoder:
         tokens_per_batch: int | None = None,
         copy: Tower | None = None,
     ) -> Iterator[tuple[np.ndarray, torch.Tensor]]:
-        """As `encode_rows`, with the vectors where the encoder is; nothing waits for them.
+        """Yield batches (rows (B,), vectors (B, D) float32), longest texts first; each row occurs once.
+
+        The vectors are where the encoder is, and nothing waits for them: `to_host` does.
 
         copy: of the side's tower, which encodes; default: one that is made where that pays.
         """
@@ -299,9 +285,9 @@ class Encoder:
             self.towers.eval()
         try:
             lengths, dtype = tokens.lengths(length, rows), DTYPES[precision]
+            own, num_tokens = self.towers.tower(side), int(lengths.sum())
             # Training changes the weights between two calls, so a copy ends with this one.
-            tower = copy or encoding_tower(self.towers.tower(side), dtype, int(lengths.sum()), self.device)
-            towers = TwoTower(tower)
+            towers = TwoTower(copy or faster_copy(own, dtype, self.device, num_tokens) or own)
             for batch in encoding_batches(lengths, tokens_per_batch, self.device, precision):
                 ids, mask = padded_batch(tokens, rows[batch], length, self.device)
                 with torch.inference_mode():

@@ -7,7 +7,7 @@ Nothing is timed: a run chooses the same on the same machine. PYSERINI_ANCE_PROC
 import os
 from functools import cache
 from pathlib import Path
-from typing import Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import torch
 
@@ -47,7 +47,10 @@ def memory_bytes() -> int:
 def processor() -> Processor:
     """The processor of this machine, or the one that the environment names."""
     if (name := os.environ.get(PROCESSOR_SETTING)) is None:
-        return Processor(_amd_family(), _has_fast_bf16())
+        # Others emulate bf16, which is slower than fp32; oneDNN's own probe says yes to any AVX-512.
+        probe: Any = getattr(torch.cpu, "get_capabilities", dict)  # a torch without this probe stays in fp32
+        is_fast = any(map(probe().get, ("avx512_bf16", "amx_bf16")))
+        return Processor(_amd_family(), is_fast)
     if name not in PROCESSORS:
         raise ValueError(f"{PROCESSOR_SETTING} is {name!r}; expected one of {', '.join(PROCESSORS)}")
     return PROCESSORS[name]
@@ -62,14 +65,6 @@ def _amd_family() -> int | None:
     # The last processor's values stay; all are alike.
     values = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     return int(values.get("cpu family", 0)) if values.get("vendor_id") == "AuthenticAMD" else None
-
-
-def _has_fast_bf16() -> bool:
-    """Whether it has AVX512-BF16 or AMX. Other processors emulate bf16, which is slower than fp32; oneDNN's
-    own probe says yes to any AVX-512."""
-    probe = getattr(torch.cpu, "get_capabilities", None)  # a torch without this probe stays in fp32
-    capabilities = probe() if probe else {}
-    return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
 
 
 def cpu_is_amd() -> bool:

@@ -21,22 +21,17 @@ ROUNDING = {torch.bfloat16: 2**-7, torch.float32: 2**-18}
 FEWEST_TOKENS = 4096
 
 
-def encoding_tower(tower: Tower, dtype: torch.dtype, tokens: int, device: torch.device) -> Tower:
-    """Return the tower that encodes `tokens` tokens in one call: the `faster_copy` of `tower`, or itself.
+def faster_copy(
+    tower: Tower, dtype: torch.dtype, device: torch.device, tokens: int = FEWEST_TOKENS
+) -> Tower | None:
+    """The `inference_copy` where it is needed, in half precision, or faster, in fp32 on AMD; else None.
 
-    In fp32 a copy pays only for many tokens. Its vectors differ from the tower's in their last bits.
+    tokens: how many it encodes; in fp32 a copy pays only for many. Its vectors differ from the tower's in
+    their last bits.
     """
-    if dtype == torch.float32 and tokens < FEWEST_TOKENS:
-        return tower
-    copied = faster_copy(tower, dtype, device)
-    return tower if copied is None else copied
-
-
-def faster_copy(tower: Tower, dtype: torch.dtype, device: torch.device) -> Tower | None:
-    """The `inference_copy` where it is needed, in half precision, or faster, in fp32 on AMD; else None."""
     if dtype != torch.float32:
         return inference_copy(tower, dtype)
-    if device.type != "cpu" or not packs_linears(dtype):
+    if device.type != "cpu" or tokens < FEWEST_TOKENS or not packs_linears(dtype):
         return None
     try:
         return inference_copy(tower, dtype)

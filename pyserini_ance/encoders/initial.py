@@ -17,12 +17,11 @@ from pyserini_ance.encoders.config import START_SETTINGS, EncoderConfig, is_save
 from pyserini_ance.encoders.dpr import read_dpr
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.hub import find_model, resolve_model
-from pyserini_ance.encoders.load_save import check_settings, load_tokenizer, saved_layers, towers_of
+from pyserini_ance.encoders.load_save import check_settings, encoder_of, load_tokenizer, saved_layers
 from pyserini_ance.encoders.modules import (
     Layers,
     complete,
     dense_of,
-    described,
     load_modules,
     names_of,
     static_layers,
@@ -54,9 +53,7 @@ def initial_encoder(config: EncoderConfig, seed: int, device: str = "cpu") -> En
     for source, sides, tokenizer in zip(sources, of_towers, tokenizers, strict=True):
         # One seed for both towers: with equal weights, the drawn layers are equal, too.
         layers |= _layers(config, source, sides, tokenizer, torch.Generator().manual_seed(seed))
-    made = config.model_copy(update=described(layers))
-    towers = towers_of(layers, config.truncate_dim)
-    return Encoder(made, towers, TextTokenizer(tokenizers[0], config.tokenization, tokenizers[-1]), device)
+    return encoder_of(config, layers, tokenizers, device)
 
 
 def initial_tokenizer(config: EncoderConfig) -> TextTokenizer:

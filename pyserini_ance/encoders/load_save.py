@@ -231,10 +231,7 @@ def _load(config: EncoderConfig, folder: Path, device: str, new: Mapping[str, An
                 layers |= complete(saved_layers(tower, sides), new, torch.Generator(), str(tower))
             sources = zip(folders, groups.values(), strict=True)
             loaded = [load_tokenizer(tower_source(str(tower), sides[0])) for tower, sides in sources]
-    made = config.model_copy(update=described(layers))
-    towers = towers_of(layers, config.truncate_dim)
-    tokenizer = TextTokenizer(loaded[0], config.tokenization, loaded[-1])
-    return Encoder(made, towers, tokenizer, device)
+    return encoder_of(config, layers, loaded, device)
 
 
 def load_tower(folder: str | Path, side: Side, device: str = "cpu") -> Encoder:
@@ -272,11 +269,16 @@ def saved_layers(folder: Path, sides: Sequence[Side]) -> Layers:
     return {side: [first, Pooling(first.get_embedding_dimension(), "cls")] for side in sides}
 
 
-def towers_of(layers: Layers, truncate_dim: int | None = None) -> TwoTower:
-    """The towers of the sides' modules; they are one tower if they are of the same modules."""
+def encoder_of(
+    config: EncoderConfig, layers: Layers, tokenizers: "Sequence[PreTrainedTokenizerBase]", device: str
+) -> Encoder:
+    """The encoder of the sides' modules, with a tokenizer for each tower; the same modules are one tower."""
     queries, documents = layers["query"], layers["document"]
     is_one = len(queries) == len(documents) and all(map(operator.is_, queries, documents))
-    return TwoTower(Tower(queries, truncate_dim), None if is_one else Tower(documents, truncate_dim))
+    size = config.truncate_dim
+    towers = TwoTower(Tower(queries, size), None if is_one else Tower(documents, size))
+    tokenizer = TextTokenizer(tokenizers[0], config.tokenization, tokenizers[-1])
+    return Encoder(config.model_copy(update=described(layers)), towers, tokenizer, device)
 
 
 def _write_side_file(encoder: Encoder, folder: Path, about: dict[str, Any]) -> None:

@@ -58,8 +58,9 @@ def per_query(qrels: Qrels, run: Run, measures: Sequence[Measure]) -> dict[str, 
         judged = enumerate(qrels[query].items())
         graded[str(number)] = {places.get(id, f"x{place}"): grade for place, (id, grade) in judged}
     if any(run.values()) and not ranked:
+        ranks, judges = (", ".join(map(repr, [*of][:3])) for of in (run, qrels))
         raise ValueError(
-            f"no query of the run is judged: the run has {_first(run)}, the qrels have {_first(qrels)}; "
+            f"no query of the run is judged: the run has {ranks}, the qrels have {judges}; "
             "pass the qrels of this run's queries"
         )
     values = {query: {str(measure): measure.DEFAULT for measure in measures} for query in queries}
@@ -93,10 +94,6 @@ def row_of(documents: Texts, document: str) -> int:
         cure = "pass a run over this collection's documents"
         raise ValueError(f"the run has document {document!r}, which the collection lacks; {cure}")
     return row
-
-
-def _first(queries: Iterable[str]) -> str:
-    return ", ".join(map(repr, list(queries)[:3]))
 
 
 def holes(qrels: Qrels, run: Run, cutoffs: Sequence[int]) -> dict[str, dict[str, float]]:

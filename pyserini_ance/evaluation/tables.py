@@ -60,27 +60,26 @@ def cell_text(value: Any, column: str) -> str:
 def read_results(run: Path) -> dict[str, Any]:
     """A run's `measures.json`, with its folder as `run` and the `commits` of the code that made it.
 
+    There is one of the run's start and of each resume, where recorded; `a1b2c3d+` if files of the package had
+    changed.
+
     Raises FileNotFoundError if the run has not finished, RuntimeError if the file is damaged or if another
     version wrote the run directory.
     """
-    path = RunDir(run).measures
+    files = RunDir(run)
+    path = files.measures
     if not run.is_dir():
         cure = "pass a run directory, as `train` writes it to runs/NAME"
         raise FileNotFoundError(f"{run}: no such folder{similar_name(run)}; {cure}")
     if not path.exists():
         cure = "Continue it with --resume, or remove it from the command."
         raise FileNotFoundError(f"{path} is missing: {run} is not a finished run. {cure}")
-    RunDir(run).trainer.read()
-    return {"run": str(run), **read_json(path), "commits": _commits(RunDir(run))}
-
-
-def _commits(run: RunDir) -> list[str]:
-    """The commits at the run's start and at each resume, where recorded; `a1b2c3d+` if files of the package
-    had changed."""
-    environments = [read_json(run.environment)] if run.environment.exists() else []
-    environments += [record["environment"] for record in RunLog(run, writes=False).decisions("resume")]
-    commits = (environment.get("commit") for environment in environments)
-    return list(dict.fromkeys(f"{one['hash'][:7]}{'+' * one['changed']}" for one in commits if one))
+    files.trainer.read()
+    environments = [read_json(files.environment)] if files.environment.exists() else []
+    environments += [record["environment"] for record in RunLog(files, writes=False).decisions("resume")]
+    found = (environment.get("commit") for environment in environments)
+    commits = dict.fromkeys(f"{one['hash'][:7]}{'+' * one['changed']}" for one in found if one)
+    return {"run": str(run), **read_json(path), "commits": list(commits)}
 
 
 def last_stage(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:

@@ -35,9 +35,7 @@ class Ann(SearchedSource):
                 "retrieves queries; remove the key there"
             )
 
-    def mine(
-        self, snapshot: Snapshot, anchor_set: AnchorSet, context: MiningContext = MiningContext()
-    ) -> NegativeTable:
+    def mine(self, snapshot: Snapshot, anchor_set: AnchorSet, context: MiningContext) -> NegativeTable:
         top_k = self.top_k_of(anchor_set)
         if self.top_k_unit == "passage":
             scores, rows = snapshot.search_passages(anchor_set.anchors, top_k + self.extra_for_filters)

@@ -25,9 +25,7 @@ class Lookahead(SearchedSource):
     kind: Literal["lookahead"] = "lookahead"
     is_dynamic: ClassVar[bool] = True
 
-    def mine(
-        self, snapshot: Snapshot, anchor_set: AnchorSet, context: MiningContext = MiningContext()
-    ) -> NegativeTable:
+    def mine(self, snapshot: Snapshot, anchor_set: AnchorSet, context: MiningContext) -> NegativeTable:
         side, known_positives = anchor_set.candidate, anchor_set.known_positives
         top_k = self.top_k_of(anchor_set)
         # Anchors with the same positive share its neighbours.

@@ -55,26 +55,13 @@ class MinedSource(TableSource):
         return self
 
     @property
-    def needs(self) -> frozenset[str]:  # type: ignore[override]
-        return frozenset().union(*(filter.needs for filter in self.filters))
-
-    @property
-    def promotes(self) -> bool:  # type: ignore[override]
-        return any(filter.promotes for filter in self.filters)
-
-    def check_data(self, anchor_set: AnchorSet) -> None:
-        super().check_data(anchor_set)
-        for filter in self.filters:
-            filter.check_data(anchor_set)
-
-    @property
     def extra_for_filters(self) -> int:
         """The number of candidates to retrieve beyond `top_k` because filters remove some."""
         return sum(filter.extra_candidates for filter in self.filters) + bool(self.filters) * self.oversample
 
     def extra_candidates(self, anchor_set: AnchorSet) -> int:
         """The number of candidates to retrieve beyond `top_k`, to replace positives and filtered ones."""
-        known, all_excluded = anchor_set.known_positives.largest[1], anchor_set.most_excluded[1]
+        known, all_excluded = int(anchor_set.known_positives.counts.max()), anchor_set.most_excluded[1]
         return min(all_excluded, known + MOST_COPIES) + self.extra_for_filters
 
     def table_of(self, candidates: Candidates, top_k: int) -> NegativeTable:

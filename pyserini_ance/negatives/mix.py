@@ -13,7 +13,6 @@ from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 from pyserini_ance.data.known_positives import repeats
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.distributed.world import World
-from pyserini_ance.negatives.filters.base import select
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.source import MiningContext, Source, TableSource, mined_by
 from pyserini_ance.negatives.table import PADDING, NegativeTable, promoted_in
@@ -36,7 +35,7 @@ def sample(table: NegativeTable, n: int, rng: np.random.Generator, first: int = 
     keys = np.where(present, rng.random(present.shape, np.float32), np.inf)
     chosen = np.zeros(present.shape, bool)
     np.put_along_axis(chosen, np.argsort(keys, axis=1, kind="stable")[:, :n], True, axis=1)
-    return _select(table, chosen & present, n)
+    return table.selected(chosen & present, n)
 
 
 def concatenate(
@@ -69,28 +68,15 @@ def concatenate(
         promoted=None if all(table.promoted is None for table in tables) else promoted_in(tables),
     )
     width = int(world.gather_rows(np.array([whole.counts.max(initial=0)])).max())
-    return _select(whole, whole.candidates != PADDING, width)
+    return whole.selected(whole.candidates != PADDING, width)
 
 
 def drop_duplicates(table: NegativeTable) -> NegativeTable:
     """Keep the first occurrence of each candidate of an anchor; `dropped["duplicates"]` counts the others."""
     present = table.candidates != PADDING
     repeated = present & repeats(table.candidates)
-    unique = _select(table, present & ~repeated, table.candidates.shape[1])
+    unique = table.selected(present & ~repeated, table.candidates.shape[1])
     return replace(unique, dropped={**table.dropped, "duplicates": int(repeated.sum())})
-
-
-def _select(table: NegativeTable, mask: np.ndarray, width: int) -> NegativeTable:
-    """The first `width` candidates of each anchor where `mask` (A, n) is true, in order."""
-    assert table.origin is not None, "candidates of a mix have origins"
-    candidates, scores, origin = select(
-        mask,
-        width,
-        (table.candidates, np.int32(PADDING)),
-        (table.scores, np.float32(-np.inf)),
-        (table.origin, np.uint8(0)),
-    )
-    return replace(table, candidates=candidates, scores=scores, origin=origin)
 
 
 class Mix(TableSource):
@@ -119,14 +105,6 @@ class Mix(TableSource):
         return any(source.is_dynamic for source in self.sources)
 
     @property
-    def needs(self) -> frozenset[str]:  # type: ignore[override]
-        return frozenset().union(*(source.needs for source in self.sources))
-
-    @property
-    def promotes(self) -> bool:  # type: ignore[override]
-        return any(source.promotes for source in self.sources)
-
-    @property
     def components(self) -> tuple[Source, ...]:
         return tuple(leaf for source in self.sources for leaf in source.components)
 
@@ -151,14 +129,7 @@ class Mix(TableSource):
             raise ValueError(f"{counts}; pass one for each")
         return self
 
-    def check_data(self, anchor_set: AnchorSet) -> None:
-        super().check_data(anchor_set)
-        for source in self.sources:
-            source.check_data(anchor_set)
-
-    def mine(
-        self, snapshot: Snapshot, anchor_set: AnchorSet, context: MiningContext = MiningContext()
-    ) -> NegativeTable:
+    def mine(self, snapshot: Snapshot, anchor_set: AnchorSet, context: MiningContext) -> NegativeTable:
         # Each source has random choices of its own.
         contexts = [replace(context, key=(*context.key, i)) for i in range(len(self.sources))]
         mined = [
@@ -199,9 +170,7 @@ class Momentum(TableSource):
     def max_candidates(self, previous_stage: int) -> int:
         return previous_stage
 
-    def mine(
-        self, snapshot: Snapshot, anchor_set: AnchorSet, context: MiningContext = MiningContext()
-    ) -> NegativeTable:
+    def mine(self, snapshot: Snapshot, anchor_set: AnchorSet, context: MiningContext) -> NegativeTable:
         if not context.previous_stage:
             cure = "remove this source from the first stage"
             raise ValueError(f"negatives momentum: there are no tables of a previous stage; {cure}")

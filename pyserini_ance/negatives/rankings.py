@@ -36,9 +36,7 @@ class RankedSource(MinedSource):
             cure = "it cannot serve a term with `anchor: document`"
             raise ValueError(f"a `{self.kind}` source ranks documents for queries; {cure}")
 
-    def mine(
-        self, snapshot: Snapshot, anchor_set: AnchorSet, context: MiningContext = MiningContext()
-    ) -> NegativeTable:
+    def mine(self, snapshot: Snapshot, anchor_set: AnchorSet, context: MiningContext) -> NegativeTable:
         ranking = self.read(self.ranking_file(snapshot), snapshot.collection, anchor_set)
         candidates = Candidates(snapshot, anchor_set, ranking.rows, ranking.scores, lambda: ranking.positives)
         return self.table_of(candidates, self.top_k)
@@ -55,7 +53,7 @@ class Bm25(RankedSource):
     kind: Literal["bm25"] = "bm25"
 
     @property
-    def needs(self) -> frozenset[str]:  # type: ignore[override]
+    def needs(self) -> frozenset[str]:
         return super().needs | {"bm25"}
 
     def ranking_file(self, snapshot: Snapshot) -> Path:

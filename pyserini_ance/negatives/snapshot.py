@@ -264,7 +264,7 @@ class Snapshot:
         from_all: take them from the vectors of all documents, which are encoded if they are not there; else
         no other documents are encoded. The last digits differ, so the caller decides, not what is there.
         """
-        rows, passages = self.data.rows_of(rows)
+        rows, passages = self.passages.rows(rows) if self.passages else (rows, None)
         if from_all:
             return self.document_vectors[rows], passages
         tokens = self.data.documents
@@ -420,9 +420,7 @@ class Snapshot:
 
         def search_documents(queries: torch.Tensor, k: int) -> ScoresAndRows:
             """As `Passages.search`, with tensors."""
-            k = min(k, len(passages))
-            hits = exact.search_arrays(search, queries, k * passages.max_passages)
-            scores, rows = passages.best(*hits, k)
+            scores, rows = passages.search(partial(exact.search_arrays, search), queries, k)
             return torch.from_numpy(scores), torch.from_numpy(rows)
 
         return search_documents

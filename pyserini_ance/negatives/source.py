@@ -12,18 +12,17 @@ from pyserini_ance.data.collection import PLURALS, Collection
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.table import (
-    PADDING,
+    PADDINGS,
     PER_ANCHOR,
     NegativeTable,
     check_enough_candidates,
     fill_random,
 )
 from pyserini_ance.random_streams import random_stream
-from pyserini_ance.recipe.components import Component, SettingError
+from pyserini_ance.recipe.components import MiningComponent, SettingError
 from pyserini_ance.storage.error_text import naming_own
 
 DRAW_KEYS = ("num_negatives", "min_candidates", "sampling_strategy", "rolling")
-FILLINGS = {"candidates": PADDING, "scores": -np.inf, "origin": 0}  # of a share's narrower table, by array
 MOST_FILLED = 0.1  # share of the anchors that may get random negatives without a warning
 
 
@@ -45,7 +44,7 @@ class MiningContext:
         return random_stream("mining", *self.key)
 
 
-class Source(Component):
+class Source(MiningComponent):
     """A source of negatives.
 
     A term's anchors are the queries of a step, or their positives with `anchor: document`.
@@ -56,8 +55,6 @@ class Source(Component):
     uses_previous_tables: the table is made from those of the previous stage.
     scores_comparable: the table's scores are those between an anchor and its candidates, by the current
         model.
-    needs: inputs that the run must prepare, as `Teacher.needs`.
-    promotes: a filter of the source makes candidates positives.
     """
 
     num_negatives: PositiveInt = 1
@@ -67,8 +64,6 @@ class Source(Component):
     is_mined: ClassVar[bool] = False
     uses_previous_tables: ClassVar[bool] = False
     scores_comparable: ClassVar[bool] = False
-    needs: ClassVar[frozenset[str]] = frozenset()
-    promotes: ClassVar[bool] = False
 
     @property
     def components(self) -> tuple["Source", ...]:
@@ -90,7 +85,7 @@ class Source(Component):
         return getattr(self, "top_k", 0) if self.is_mined else 0
 
     def check_data(self, anchor_set: AnchorSet) -> None:
-        """Raises ValueError or FileNotFoundError, before training, if the source cannot serve this data."""
+        super().check_data(anchor_set)
         check_enough_candidates(self.num_negatives, anchor_set)
 
     @property
@@ -120,9 +115,7 @@ class TableSource(Source):
     is_mined: ClassVar[bool] = True
 
     @abstractmethod
-    def mine(
-        self, snapshot: Snapshot, anchor_set: AnchorSet, context: MiningContext = MiningContext()
-    ) -> NegativeTable:
+    def mine(self, snapshot: Snapshot, anchor_set: AnchorSet, context: MiningContext) -> NegativeTable:
         """The table over `anchor_set.anchors`, in this order, without known positives.
 
         All processes of the snapshot's world make the call, each for its share of the anchors; what an anchor
@@ -187,9 +180,9 @@ def mine_in_shares(
     for name in PER_ANCHOR:
         if (array := getattr(own, name)) is None:
             continue
-        if name in FILLINGS:
+        if name in PADDINGS:  # a share's table may be narrower
             missing = ((0, 0), (0, width - array.shape[1]))
-            array = np.pad(array, missing, constant_values=FILLINGS[name])
+            array = np.pad(array, missing, constant_values=PADDINGS[name])
         arrays[name] = world.gather_rows(array)
     counts = world.gather_rows(np.array([[own.dropped[name] for name in sorted(own.dropped)]], np.int64))
     dropped = dict(zip(sorted(own.dropped), counts.sum(0).tolist(), strict=True))

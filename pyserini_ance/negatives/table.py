@@ -27,6 +27,13 @@ ARRAYS = {
     "promoted": np.int32,
 }
 
+# What is in place of a missing candidate, by array.
+PADDINGS: dict[str, np.generic] = {
+    "candidates": np.int32(PADDING),
+    "scores": np.float32(-np.inf),
+    "origin": np.uint8(0),
+}
+
 PER_ANCHOR = ("anchors", "candidates", "scores", "origin", "positive_scores", "positive_ranks", "margins")
 
 
@@ -137,12 +144,14 @@ class NegativeTable:
         """The table of the anchors `rows` (B,) alone, without what `anchor_set` says is never negative."""
         own = replace(self.of_anchors(np.unique(rows)), origins=(), origin=None)
         is_positive = anchor_set.never_negative(own.anchors, own.candidates)
-        kept = (own.candidates != PADDING) & ~is_positive
-        order = np.argsort(~kept, axis=1, kind="stable")
-        candidates = np.where(kept, own.candidates, np.int32(PADDING))
-        scores = np.where(kept, own.scores, np.float32(-np.inf))
-        candidates, scores = (np.take_along_axis(array, order, 1) for array in (candidates, scores))
-        return replace(own, candidates=candidates, scores=scores)
+        return own.selected((own.candidates != PADDING) & ~is_positive, own.candidates.shape[1])
+
+    def selected(self, mask: np.ndarray, width: int) -> "NegativeTable":
+        """The first `width` candidates of each anchor where `mask` (A, n) is true, in order."""
+        arrays = {name: array for name in PADDINGS if (array := getattr(self, name)) is not None}
+        chosen = select(mask, width, *((array, PADDINGS[name]) for name, array in arrays.items()))
+        made: dict[str, Any] = dict(zip(arrays, chosen, strict=True))
+        return replace(self, **made)
 
     def of_anchors(self, anchors: np.ndarray) -> "NegativeTable":
         """The table of these anchors (A,), ascending, alone."""
@@ -154,7 +163,7 @@ class NegativeTable:
         """The table of these anchors (A,), ascending; those that it lacks have no candidates."""
         is_known = np.isin(anchors, self.anchors)
         own = self.of_anchors(anchors[is_known])
-        missing = {"candidates": PADDING, "scores": -np.inf, "origin": 0, "positive_ranks": 0}
+        missing: dict[str, Any] = {**PADDINGS, "positive_ranks": 0}
         filled: dict[str, Any] = {"anchors": anchors}
         for name in PER_ANCHOR[1:]:
             if (array := getattr(own, name)) is not None:
@@ -206,6 +215,20 @@ class NegativeTable:
         arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in about.pop("shapes")}
         origins = tuple(Origin(**origin) for origin in about.pop("origins", ()))
         return cls(**about, **arrays, origins=origins)
+
+
+def select(mask: np.ndarray, width: int, *arrays: tuple[np.ndarray, np.generic]) -> list[np.ndarray]:
+    """The first `width` entries of each row of the arrays where `mask` (A, n) is true, in order.
+
+    arrays: pairs of an array (A, n) and its padding. Shorter rows end with the padding; the result has the
+        padding's type.
+    """
+    kept = mask & (np.cumsum(mask, axis=1, dtype=np.int32) <= width)
+    filled = np.arange(min(width, mask.shape[1])) < kept.sum(1)[:, None]
+    chosen = [np.full(filled.shape, padding) for _, padding in arrays]
+    for selected, (array, _) in zip(chosen, arrays, strict=True):
+        selected[filled] = array[kept]
+    return chosen
 
 
 def _lowest(keys: np.ndarray, choices: np.ndarray, n: int) -> np.ndarray:

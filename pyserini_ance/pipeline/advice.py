@@ -4,7 +4,6 @@ them, and which method follows."""
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,7 +11,6 @@ from pydantic import PrivateAttr
 
 from pyserini_ance.data.collection import Collection
 from pyserini_ance.data.prepared import AnchorSet
-from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.evaluation.tables import table
 from pyserini_ance.negatives.ann import Ann
@@ -26,7 +24,7 @@ from pyserini_ance.negatives.source import MOST_FILLED, MiningContext
 from pyserini_ance.negatives.table import PADDING, NegativeTable, is_in_line
 from pyserini_ance.negatives.teachers.hybrid import Hybrid
 from pyserini_ance.pipeline.mining import NUM_NEGATIVES, mine_negatives
-from pyserini_ance.recipe.models import Bm25, Encoding
+from pyserini_ance.recipe.models import Bm25
 
 DEPTH = 200  # the papers' top_k
 BANDS = ((1, 5), (6, 20), (21, 50), (51, DEPTH))
@@ -105,9 +103,7 @@ class Survey(Ann):
     _filters: dict[str, Sequence[Filter]] = PrivateAttr(default_factory=dict)
     _found: Advice | None = PrivateAttr(default=None)
 
-    def mine(
-        self, snapshot: Snapshot, anchor_set: AnchorSet, context: MiningContext = MiningContext()
-    ) -> NegativeTable:
+    def mine(self, snapshot: Snapshot, anchor_set: AnchorSet, context: MiningContext) -> NegativeTable:
         if len(anchors := anchor_set.anchors) > MOST_QUERIES:
             sample = np.sort(context.rng().choice(anchors, MOST_QUERIES, replace=False))
             anchor_set = replace(anchor_set, chunk=sample)
@@ -162,29 +158,16 @@ def _share(values: np.ndarray, part: np.ndarray) -> float:
 
 
 def advise(
-    encoder: Encoder,
-    collection: Collection,
-    split: str,
-    filters: Sequence[Filter] = (),
-    *,
-    seed: int,
-    encoding: Encoding,
-    cache: Path,
-    world: World | None = None,
+    encoder: Encoder, collection: Collection, split: str, filters: Sequence[Filter] = (), **settings: Any
 ) -> Advice:
     """Mine once with an encoder for at most `MOST_QUERIES` queries of a split, and look at the candidates.
 
-    filters: also shown, together, as the row `given`. Raises what `mine_negatives` raises.
+    filters: also shown, together, as the row `given`. settings: seed, encoding, cache and world, as of
+    `mine_negatives`; raises what it raises.
     """
     survey = Survey(num_negatives=1)
     survey._filters = {**FILTERS, **({"given": filters} if filters else {})}
-    common: Any = {
-        "seed": seed,
-        "bm25": Bm25(hits=DEPTH),
-        "encoding": encoding,
-        "cache": cache,
-        "world": world,
-    }
-    mine_negatives(encoder, collection, survey, split, choose_all=True, **common)
+    bm25 = Bm25(hits=DEPTH)
+    mine_negatives(encoder, collection, survey, split, choose_all=True, bm25=bm25, **settings)
     assert survey._found is not None, "mining calls the source"
     return survey._found

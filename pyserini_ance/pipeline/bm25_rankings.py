@@ -44,13 +44,11 @@ def bm25_for_training(recipe: Recipe) -> Bm25Request | None:
     return Bm25Request(recipe.train_name, recipe.bm25.hits)
 
 
-def bm25_for_evaluation(recipe: Recipe) -> list[Bm25Request]:
-    """The rankings of the results table's rows without training, split by split: BM25's, then RM3's."""
+def bm25_for_evaluation(recipe: Recipe) -> dict[str, list[Bm25Request]]:
+    """The rankings, split by split, of the results table's rows without training: BM25's, then RM3's."""
     test = recipe.final_evaluation
-    if recipe.bm25 is None:
-        return []
-    rows = [row for row in (BM25, BM25_RM3) if row in test.rows]
-    return [Bm25Request(split, test.hits, row == BM25_RM3) for row in rows for split in test.split]
+    rows = [row for row in (BM25, BM25_RM3) if recipe.bm25 and row in test.rows]
+    return {row: [Bm25Request(split, test.hits, row == BM25_RM3) for split in test.split] for row in rows}
 
 
 def write_rankings(recipe: Recipe, collection: Collection, outputs: Mapping[Path, Bm25Request]) -> None:

@@ -17,18 +17,11 @@ from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.failures import begin_shutdown
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.initial import initial_encoder
-from pyserini_ance.evaluation.tables import BM25, BM25_RM3, UNTRAINED
-from pyserini_ance.pipeline import bm25_rankings, initial_weights, preparation, refresher_process
+from pyserini_ance.evaluation.tables import BM25, UNTRAINED
+from pyserini_ance.pipeline import bm25_rankings, initial_weights, model_export, preparation
 from pyserini_ance.pipeline.data_checks import data_warnings
 from pyserini_ance.pipeline.final_evaluator import FinalEvaluator, fusion_command
-from pyserini_ance.pipeline.model_export import (
-    SENTENCE_TRANSFORMERS,
-    Difference,
-    Proof,
-    export,
-    some_records,
-    write_qrels,
-)
+from pyserini_ance.pipeline.refresher_process import refresh_command, refresher_subprocess
 from pyserini_ance.pipeline.results import Run, results_record
 from pyserini_ance.pipeline.teacher_training import train_teacher_of_run
 from pyserini_ance.recipe.components import absolute
@@ -36,13 +29,7 @@ from pyserini_ance.recipe.load import dump
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.refresh_settings import ProductSettings
 from pyserini_ance.refresher.refresher import Refresher
-from pyserini_ance.runs.checkpoint import (
-    Checkpoint,
-    clean_up,
-    clean_up_finished,
-    drop_moments,
-    publish_checkpoint,
-)
+from pyserini_ance.runs.checkpoint import Checkpoint, clean_up_finished, drop_moments, publish_checkpoint
 from pyserini_ance.runs.provenance import environment, highest_peak_bytes
 from pyserini_ance.runs.run_log import RunLog
 from pyserini_ance.runs.rundir import RunDir
@@ -128,14 +115,8 @@ class Experiment:
             prepare_seconds = time.perf_counter() - start
             folders = {name: self.run_dir.checkpoint(name, 0) for name in hashes}
             initial = {name: Checkpoint(folders[name], *of_towers) for name, of_towers in hashes.items()}
-
-            def check_form() -> None:
-                untrained = initial[initial_weights.INITIAL.stage].encoder
-                proof = Proof(untrained, some_records(data, self.recipe.final_evaluation.split))
-                if found := proof.by_sentence_transformers(untrained):
-                    found.check(untrained)
-
-            self.world.on_main(check_form)
+            untrained, tested = initial[initial_weights.INITIAL.stage], self.recipe.final_evaluation.split
+            self.world.on_main(lambda: model_export.check_form(untrained.encoder, data, tested))
             rows, exported = self._train_and_evaluate(data, initial, resume)
             # An earlier, killed attempt has not recorded its duration.
             total = "everything since --resume" if resume else "everything"
@@ -148,9 +129,9 @@ class Experiment:
                     self.recipe, data.collection, self.log, rows, seconds, memory, exported
                 )
                 write_json(self.run_dir.measures, record)
-                if difference := exported["differences"][SENTENCE_TRANSFORMERS]:
-                    Difference(**difference).check(self.run_dir.model)
-                self.run_dir.mark("running", "the end")
+                if difference := exported["differences"][model_export.SENTENCE_TRANSFORMERS]:
+                    model_export.Difference(**difference).check(self.run_dir.model)
+                self.run_dir.trainer.mark("running", "the end")
 
             self.world.on_main(write)
         return Run(self.run_dir.folder) if self.world.is_main else None
@@ -210,9 +191,7 @@ class Experiment:
                 write_whole(run.replay, decisions)
         # The refresher subprocess may work beyond the end of the run, whose record it waits for.
         stack.callback(clean_up_finished, run, self.recipe)
-        self.subprocess_failure = stack.enter_context(
-            refresher_process.refresher_subprocess(self.recipe, run)
-        )
+        self.subprocess_failure = stack.enter_context(refresher_subprocess(self.recipe, run))
         stack.enter_context(run.trainer.recording_the_end())
         stack.enter_context(self.advising())
         if resume:
@@ -222,7 +201,7 @@ class Experiment:
         tested = [*self.recipe.final_evaluation.split, *cut]
         for split in map(data.collection.split, dict.fromkeys(tested)):
             if split.is_judged:
-                write_qrels(data.collection, split.name, self.run_dir.qrels(split.name))
+                model_export.write_qrels(data.collection, split.name, self.run_dir.qrels(split.name))
         external = initial_weights.publish_initial_weights(self.recipe, self.run_dir, encoders)
         published = publish_checkpoint(self.run_dir, untrained, None, initial_weights.INITIAL)
         return {initial_weights.INITIAL.stage: published.hashes, **external}
@@ -275,7 +254,7 @@ class Experiment:
                 rows.append(evaluator.evaluate_row(name, results[name], **seconds_of(name)))
                 rows += evaluator.index_rows(name)
         self._mark(f"the final evaluation of stage {last}")
-        record, exported = export(last, results[last], evaluator, seconds_of(last))
+        record, exported = model_export.export(last, results[last], evaluator, seconds_of(last))
         if self.recipe.stages[last].ranks_training_queries:
             self._mark(f"the training queries after stage {last}")
             evaluator.rank_training_queries(last, results[last])
@@ -285,7 +264,6 @@ class Experiment:
             test = self.recipe.final_evaluation
             rows.append(evaluator.hybrid_row(last))
             exported["hybrid"] = fusion_command(self.run_dir, test.split, test.hits)
-        self.world.on_main(lambda: clean_up(self.run_dir, self.recipe))
         return rows, exported
 
     def _evaluate_starts(
@@ -304,7 +282,7 @@ class Experiment:
 
     def _mark(self, where: str) -> None:
         if self.world.is_main:
-            self.run_dir.mark("running", where)
+            self.run_dir.trainer.mark("running", where)
 
     def _bm25(self, data: PreparedData, evaluator: FinalEvaluator) -> list[dict[str, Any]]:
         """The rows of BM25 and, if the recipe has it, RM3; also BM25's ranking of the training queries if a
@@ -314,14 +292,13 @@ class Experiment:
         """
         start = time.perf_counter()
         self._mark("BM25")
-        requests = bm25_rankings.bm25_for_evaluation(self.recipe)
-        rows = [row for row in (BM25, BM25_RM3) if row in self.recipe.final_evaluation.rows]
-        outputs = {self.run_dir.ranking(BM25_RM3 if r.rm3 else BM25, r.split): r for r in requests}
+        rows = bm25_rankings.bm25_for_evaluation(self.recipe)
+        outputs = {self.run_dir.ranking(row, one.split): one for row, each in rows.items() for one in each}
         self.rank_by_bm25(data, outputs)
-        seconds = [time.perf_counter() - start, None]
+        seconds = time.perf_counter() - start
         return [
-            evaluator.read_row(row) or evaluator.measure(row, of_row)
-            for row, of_row in zip(rows, seconds, strict=False)
+            evaluator.read_row(row) or evaluator.measure(row, None if place else seconds)
+            for place, row in enumerate(rows)
         ]
 
     def rank_by_bm25(self, data: PreparedData, outputs: Mapping[Path, bm25_rankings.Bm25Request]) -> None:
@@ -349,7 +326,7 @@ class Experiment:
         async_executor = AsyncExecutor(
             self.run_dir,
             TIMEOUT_SECONDS[self.recipe.refresher],
-            refresher_process.refresh_command(self.recipe, self.run_dir),
+            refresh_command(self.recipe, self.run_dir),
             self.world,
             self.previous_refresher,
             self.subprocess_failure,

@@ -34,6 +34,7 @@ from pyserini_ance.storage.files import read_json_lines, read_json_object, whole
 from pyserini_ance.vectors.faiss_index import FLAT
 from pyserini_ance.vectors.search import search_arrays
 
+QUERIES_SUFFIX = ".queries"  # of the split in the name of a ranking of queries for documents
 QUERIES = "queries "  # prefix of the columns of query retrieval
 METHOD = "normalize"  # of the hybrid: each query's scores scaled to 0-1 in each ranking, then summed
 QUERIES_PER_BLOCK = 256  # of the hybrid: with 1,000 hits of two rankings, a block takes 200 MB
@@ -53,17 +54,9 @@ class FinalEvaluator:
     run: RunDir
     world: World
 
-    def reranked_file(self, row: str, split: str) -> Path:
-        """The ranking of `final_evaluation.rerank`; BM25 has none."""
-        return self.run.ranking(row, f"{split}{RERANK_SUFFIX}")
-
-    def query_ranking(self, row: str, split: str) -> Path:
-        """The ranking of queries for documents; BM25 has none."""
-        return self.run.run_files / f"{row}.{split}.queries.trec"
-
     def read_row(self, row: str) -> dict[str, Any] | None:
         """The recorded measures of `row`, None if it has not been evaluated."""
-        return self.world.on_main(lambda: read_json_object(self._record(row)))
+        return self.world.on_main(lambda: read_json_object(self.run.run_files / f"{row}.json"))
 
     def evaluate_row(self, name: str, checkpoint: Checkpoint, **more: Any) -> dict[str, Any]:
         """The measures of a checkpoint as row `name`, evaluated unless the row exists."""
@@ -92,7 +85,7 @@ class FinalEvaluator:
         self._write_row(row, scores, rows)
         for split, of_split in zip(self._splits, self._by_split(queries), strict=True):
             if split.name in test.reranked:
-                self._rerank(row, split, snapshot, of_split)
+                self.world.on_main(partial(self._rerank, row, split, snapshot, of_split))
             if test.query_measures_of(split.name):  # rank the queries for each relevant document
                 answers = split.known_positives("document").anchors
                 own = self.data.collection.own_documents(split)
@@ -101,26 +94,23 @@ class FinalEvaluator:
                     query_of = np.full(len(ids), PADDING)
                     query_of[own[own != PADDING]] = np.flatnonzero(own != PADDING)
                     found = leave_out(query_of[answers], *found, test.hits)
-                path, documents = self.query_ranking(row, split.name), [ids[answer] for answer in answers]
+                path = self.run.ranking(row, f"{split.name}{QUERIES_SUFFIX}")
+                documents = [ids[answer] for answer in answers]
                 self.world.on_main(partial(write_ranking, path, row, documents, split.queries.ids, *found))
         return snapshot
 
     def _rerank(self, row: str, split: Split, snapshot: Snapshot, queries: np.ndarray) -> None:
-        """Rerank the split's candidates with the same scores; `queries`: (Q, D) float32."""
+        """Rerank the candidates with the same scores, on the main process; `queries`: (Q, D) float32."""
         ranking = self.recipe.final_evaluation.rerank[split.name]
         if ranking == BM25:
             ranking = self.run.ranking(BM25, split.name)
-
-        def write() -> None:
-            candidates = read_candidates(Path(ranking), split, self.data.collection)
-            pairs = np.nonzero(candidates != PADDING)
-            scores = np.full(candidates.shape, -np.inf, np.float32)
-            scores[pairs] = snapshot.score(queries, pairs[0], candidates[pairs])
-            scores, rows = sort_by_score(scores, candidates)
-            documents, path = self.data.collection.documents.ids, self.reranked_file(row, split.name)
-            write_ranking(path, row, split.queries.ids, documents, scores, rows)
-
-        self.world.on_main(write)
+        candidates = read_candidates(Path(ranking), split, self.data.collection)
+        pairs = np.nonzero(candidates != PADDING)
+        scores = np.full(candidates.shape, -np.inf, np.float32)
+        scores[pairs] = snapshot.score(queries, pairs[0], candidates[pairs])
+        scores, rows = sort_by_score(scores, candidates)
+        path = self.run.ranking(row, f"{split.name}{RERANK_SUFFIX}")
+        write_ranking(path, row, split.queries.ids, self.data.collection.documents.ids, scores, rows)
 
     def rank_by_indexes(self, row: str, snapshot: Snapshot) -> None:
         """Rank and measure the same queries with each of `final_evaluation.indexes`; each index has a row of
@@ -185,7 +175,7 @@ class FinalEvaluator:
             for split in self._splits:
                 values |= self._values(row, split)
             record = {"row": row, **values, "test seconds": seconds and round(seconds, 1), **more}
-            write_json(self._record(row), record)
+            write_json(self.run.run_files / f"{row}.json", record)
             return record
 
         return self.world.on_main(measure)
@@ -194,8 +184,9 @@ class FinalEvaluator:
         """The measures of one split, by column. BM25 neither reranks nor ranks queries."""
         test, name = self.recipe.final_evaluation, split.name
         rankings = [(name, self.run.ranking(row, name), test.measures_of(name))]
-        if name in test.reranked and (reranked := self.reranked_file(row, name)).exists():
-            rankings.append((f"{name}{RERANK_SUFFIX}", reranked, test.rerank_measures_of(name)))
+        reranked = f"{name}{RERANK_SUFFIX}"
+        if name in test.reranked and (path := self.run.ranking(row, reranked)).exists():
+            rankings.append((reranked, path, test.rerank_measures_of(name)))
         values: dict[str, float] = {}
         for column, path, measures in rankings:
             run = read_run(path)
@@ -204,8 +195,8 @@ class FinalEvaluator:
             else:
                 measured = measure_by_answers(run, split.queries, self.data.collection.documents, measures)
             values |= {test.column(column, measure): value for measure, value in measured.items()}
-        query_measures, ranking = test.query_measures_of(name), self.query_ranking(row, name)
-        if query_measures and ranking.exists():
+        query_measures = test.query_measures_of(name)
+        if query_measures and (ranking := self.run.ranking(row, f"{name}{QUERIES_SUFFIX}")).exists():
             judged = reversed_qrels(read_qrels(self.run.qrels(name)), split.qrels.threshold)
             of_queries = evaluate(judged, read_run(ranking), query_measures)
             values |= {test.column(name, f"{QUERIES}{m}"): value for m, value in of_queries.items()}
@@ -233,11 +224,8 @@ class FinalEvaluator:
                 for query, documents in fuse(parts, METHOD, pool=hits, hits=hits).items():
                     yield from ((query, document, score) for document, score in documents.items())
 
-        def write() -> None:
-            for split in self.recipe.final_evaluation.split:
-                write_run(self.run.ranking(HYBRID, split), fused(split), HYBRID)
-
-        self.world.on_main(write)
+        for split in self.recipe.final_evaluation.split:
+            self.world.on_main(partial(write_run, self.run.ranking(HYBRID, split), fused(split), HYBRID))
         return self.measure(HYBRID, time.perf_counter() - start)
 
     def _snapshot(self, checkpoint: Checkpoint) -> Snapshot:
@@ -262,17 +250,11 @@ class FinalEvaluator:
     def _by_split(self, of_queries: np.ndarray) -> list[np.ndarray]:
         return np.split(of_queries, np.cumsum([len(split.queries) for split in self._splits])[:-1])
 
-    def _record(self, row: str) -> Path:
-        return self.run.run_files / f"{row}.json"
-
     def _write_row(self, row: str, scores: np.ndarray, rows: np.ndarray) -> None:
         ids = self.data.collection.documents.ids
-
-        def write() -> None:
-            for split, *hits in zip(self._splits, self._by_split(scores), self._by_split(rows), strict=True):
-                write_ranking(self.run.ranking(row, split.name), row, split.queries.ids, ids, *hits)
-
-        self.world.on_main(write)
+        for split, *hits in zip(self._splits, self._by_split(scores), self._by_split(rows), strict=True):
+            path = self.run.ranking(row, split.name)
+            self.world.on_main(partial(write_ranking, path, row, split.queries.ids, ids, *hits))
 
 
 def write_ranking(

@@ -15,8 +15,7 @@ import numpy as np
 
 from pyserini_ance.data.collection import Collection, Split, Texts
 from pyserini_ance.data.prepared import PreparedData
-from pyserini_ance.distributed.process_group import device_of
-from pyserini_ance.distributed.world import World
+from pyserini_ance.distributed.world import World, device_of
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.initial import initial_encoder
 from pyserini_ance.encoders.load_save import continue_encoder, load_encoder
@@ -79,7 +78,6 @@ def with_first_documents(recipe: Recipe, encoder: Encoder, data: PreparedData) -
             columns = dict(split.queries.columns)
             for field, of_rank in zip(fields, ranked.T, strict=True):
                 columns[field] = [text_of[row] for row in of_rank.tolist()]
-            queries = Texts(split.queries.ids, columns)
-            splits[name] = replace(split, queries=queries)
+            splits[name] = replace(split, queries=Texts(split.queries.ids, columns))
     log.info("first pass over %d documents: %.1f s", len(data.documents), time.perf_counter() - start)
     return replace(collection, splits=splits)

@@ -1,6 +1,5 @@
 """Train all runs of a grid, each in a process of its own, and write one table of them."""
 
-import fcntl
 import logging
 import multiprocessing
 import os
@@ -28,7 +27,8 @@ from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.run_log import RunLog
 from pyserini_ance.runs.rundir import RunDir, load_recipe
 from pyserini_ance.storage.error_text import text_of
-from pyserini_ance.storage.files import write_json, write_whole
+from pyserini_ance.storage.files import beside, write_json, write_whole
+from pyserini_ance.storage.locks import locked
 from pyserini_ance.storage.progress import label_lines
 from pyserini_ance.trainer.resume import differing_settings
 from pyserini_ance.vectors.encoding import Shard
@@ -73,7 +73,7 @@ class GridRuns:
         recipes: dict[str, Recipe] = {}
         for name in self.grid.points:
             recipes[name] = self._load(name, recipes)
-            run = self._run(name)
+            run = RunDir(self.folder / name)
             # A run that died in its preparation is replaced.
             begun = not overwrite and (run.can_resume or _is_finished(run))
             if begun and (differing := differing_settings(run, recipes[name])):
@@ -93,7 +93,7 @@ class GridRuns:
         """
         chosen = self._part(recipes, only) if only else list(recipes)
         places = {name: f"grid, {number} of {len(chosen)}: {name}" for number, name in enumerate(chosen, 1)}
-        waiting = [name for name in chosen if overwrite or not _is_finished(self._run(name))]
+        waiting = [name for name in chosen if overwrite or not _is_finished(RunDir(self.folder / name))]
         for name in chosen:
             if name not in waiting:
                 log.info("%s had already finished", places[name])
@@ -125,9 +125,6 @@ class GridRuns:
             for job in running.values():
                 job.process.join()
             raise
-
-    def _run(self, name: str) -> RunDir:
-        return RunDir(self.folder / name)
 
     def _load(self, name: str, earlier: Collection[str]) -> Recipe:
         """The recipe of a combination; its stages start from runs of the `earlier` ones where they can."""
@@ -169,7 +166,7 @@ class GridRuns:
         return [name for name in recipes if groups[name] in firsts]
 
     def _start(self, name: str, recipe: Recipe, overwrite: bool, jobs: int) -> "_Job":
-        run = self._run(name)
+        run = RunDir(self.folder / name)
         resume = not overwrite and run.can_resume
         # A run with a state but nothing to resume died during preparation: it is replaced.
         overwrite = overwrite or (run.state.exists() and not resume)
@@ -183,7 +180,7 @@ class GridRuns:
 
         The status is that of this command's run; of another task of the job array by the run's state.
         """
-        run = self._run(name)
+        run = RunDir(self.folder / name)
         results: dict[str, Any] = {}
         reason = failed.get(name)
         status = "failed" if name in failed else statuses.get(name)
@@ -201,8 +198,8 @@ class GridRuns:
     def _write(self, statuses: Mapping[str, str], failed: Mapping[str, str]) -> None:
         """Write `grid.md` and `grid.json`."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        with open(self.folder / ".grid.lock", "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # the task of a job array that writes last reads all states
+        # The task of a job array that writes last reads all states.
+        with locked(beside(self.folder / "grid", "held"), what="the grid's tables"):
             rows = [self._row(name, statuses, failed) for name in self.grid.points]
             keys = {label: key for key, label in self.grid.labels.items()}
             status = [] if all(row["status"] == "finished" for row in rows) else ["status"]

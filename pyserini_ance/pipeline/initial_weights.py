@@ -31,10 +31,6 @@ class WeightsOrigin:
     stage: str | None
     weights: str
 
-    def describe(self) -> str:
-        stage = f"the result of stage {self.stage}, " if self.stage else ""
-        return f"{stage}{self.encoder}, weights {self.weights[:12]}"
-
 
 def find_weights(init_from: InitFrom) -> WeightsOrigin:
     """The encoder that `init_from` names, verified by its manifest and the run's decisions.
@@ -79,10 +75,12 @@ def describe_initial_weights(recipe: Recipe) -> list[str]:
     lines = []
     for external in recipe.external_starts.values():
         try:
-            found = find_weights(external).describe()
+            found = find_weights(external)
+            stage = f"the result of stage {found.stage}, " if found.stage else ""
+            described = f"{stage}{found.encoder}, weights {found.weights[:12]}"
         except (ValueError, OSError, RuntimeError) as error:
-            found = f"missing: {error}"
-        lines.append(f"{key_of(recipe, external)}: {found}")
+            described = f"missing: {error}"
+        lines.append(f"{key_of(recipe, external)}: {described}")
     return lines
 
 

@@ -211,6 +211,12 @@ class Proof:
         return {**exported, "differences": differences, "notes": notes}
 
 
+def check_form(untrained: Path, data: PreparedData, splits: Sequence[str]) -> None:
+    """Raise SettingError if sentence-transformers would not compute an export's vectors as training does."""
+    if found := Proof(untrained, some_records(data, splits)).by_sentence_transformers(untrained):
+        found.check(untrained)
+
+
 def export(
     row: str, checkpoint: Checkpoint, evaluator: FinalEvaluator, seconds: dict[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -329,10 +335,9 @@ def _write_adapter(
 
 def write_qrels(collection: Collection, split: str, path: Path) -> None:
     judged_split, ids = collection.split(split), collection.documents.ids
-    judgments = ((id, *judged_split.qrels.judged(row)) for row, id in enumerate(judged_split.queries.ids))
     lines = (
         f"{query} 0 {ids[document]} {grade}\n"
-        for query, documents, grades in judgments
-        for document, grade in zip(documents, grades, strict=True)
+        for row, query in enumerate(judged_split.queries.ids)
+        for document, grade in zip(*judged_split.qrels.judged(row), strict=True)
     )
     write_whole(path, "".join(lines))

@@ -164,16 +164,21 @@ def tokenize(recipe: Recipe, collection: Collection) -> PreparedData:
 def tokenize_together(
     encoder: EncoderConfig, cache: Path, training: tuple[str, ...], collection: Collection, world: World
 ) -> PreparedData:
-    """`tokenize_for` on all processes of `world`, of which the main one fills the cache."""
-
-    world.on_main(lambda: tokenize_for(encoder, cache, training, collection, warn=True) and None)
-    return tokenize_for(encoder, cache, training, collection)
+    """`tokenize_for` on all processes of `world`, of which the main one fills the cache, and warns of texts
+    that are encoded as empty ones."""
+    world.on_main(lambda: tokenize_for(encoder, cache, training, collection) and None)
+    data = tokenize_for(encoder, cache, training, collection)
+    template = encoder.tokenization.document.template
+    warning = describe_blank(collection.documents, data.blank_documents, template)
+    if world.is_main and warning:
+        log.warning("%s", warning)
+    return data
 
 
 def tokenize_for(
-    encoder: EncoderConfig, cache: Path, training: tuple[str, ...], collection: Collection, warn: bool = False
+    encoder: EncoderConfig, cache: Path, training: tuple[str, ...], collection: Collection
 ) -> PreparedData:
-    """Tokenize as `encoder` reads texts; with `warn`, warn of documents that are encoded as empty texts."""
+    """Tokenize as `encoder` reads texts."""
     tokenizer, tokenization = initial_tokenizer(encoder), encoder.tokenization
     of_sides: list[tuple[Side, Texts]] = [("document", collection.documents)]
     of_sides += [("query", split.queries) for split in collection.splits.values()]
@@ -191,12 +196,4 @@ def tokenize_for(
     blank_documents = documents.rows_of(tokenizer.blank("document"))
     documents, passages = split_into_passages(documents, tokenization)
     data = PreparedData(collection, documents, queries, merged_name(training), key, passages=passages)
-    data = replace(data, source_splits=training, blank_documents=blank_documents)
-    if warn and (warning := blank_warning(encoder, data)):
-        log.warning("%s", warning)
-    return data
-
-
-def blank_warning(encoder: EncoderConfig, data: PreparedData) -> str | None:
-    template = encoder.tokenization.document.template
-    return describe_blank(data.collection.documents, data.blank_documents, template)
+    return replace(data, source_splits=training, blank_documents=blank_documents)

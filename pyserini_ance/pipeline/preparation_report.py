@@ -1,8 +1,7 @@
 """Prepare all data of a recipe ahead of training, and report what was read and how long it took."""
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from itertools import chain, pairwise
 
 import numpy as np
 
@@ -10,12 +9,7 @@ from pyserini_ance.data.collection import Collection, Side, Texts
 from pyserini_ance.data.formats.format import DOCUMENTS
 from pyserini_ance.data.token_store import token_lengths
 from pyserini_ance.encoders.initial import initial_tokenizer
-from pyserini_ance.encoders.tokenization import (
-    SideTokenization,
-    count_cut,
-    count_cut_characters,
-    token_folder,
-)
+from pyserini_ance.encoders.tokenization import count_cut, count_cut_characters, describe_blank, token_folder
 from pyserini_ance.evaluation.tables import table_with_legend
 from pyserini_ance.pipeline import bm25_rankings, preparation
 from pyserini_ance.pipeline.data_checks import data_warnings
@@ -23,6 +17,7 @@ from pyserini_ance.pipeline.initial_weights import describe_initial_weights
 from pyserini_ance.recipe.models import Recipe
 
 COLUMNS = ["data", "read", "used", "judgments", "tokens", "median tokens", "cut", "skipped", "published"]
+PARTS = ("reading and checking", "tokens", "BM25")  # whose seconds are shown
 LEGEND = (
     "used: documents with text; queries with a relevant document, of a split without judgments all",
     "cut: share of the texts that are longer than what the encoder reads, and how many tokens that is",
@@ -38,33 +33,27 @@ def prepare_data(recipe: Recipe) -> str:
     """
     preparation.recipe_data(recipe).input_files()
     preparation.check_tools(recipe)
-    seconds: list[str] = []
-
-    @contextmanager
-    def timed(step: str) -> Iterator[None]:
-        start = time.perf_counter()
-        yield
-        seconds.append(f"{step} {time.perf_counter() - start:.1f}")
-
-    with timed("reading and checking"):
-        collection = preparation.stored_collection(recipe)
-        preparation.read_rankings(recipe, collection)
-    with timed("tokens"):
-        data = preparation.tokenize(recipe, collection)
+    begun = [time.perf_counter()]
+    collection = preparation.stored_collection(recipe)
+    preparation.read_rankings(recipe, collection)
+    begun.append(time.perf_counter())
+    data = preparation.tokenize(recipe, collection)
+    begun.append(time.perf_counter())
     if bm25 := recipe.bm25:
-        for_training = bm25_rankings.bm25_for_training(recipe)
-        requests = [*filter(None, [for_training]), *bm25_rankings.bm25_for_evaluation(recipe)]
-        with timed("BM25"):
-            bm25_rankings.cached_rankings(bm25, recipe.cache, collection, requests)
+        requests = [*filter(None, [bm25_rankings.bm25_for_training(recipe)])]
+        requests += chain.from_iterable(bm25_rankings.bm25_for_evaluation(recipe).values())
+        bm25_rankings.cached_rankings(bm25, recipe.cache, collection, requests)
+        begun.append(time.perf_counter())
+    spans = zip(PARTS, pairwise(begun), strict=False)
+    seconds = [f"{part} {end - start:.1f}" for part, (start, end) in spans]
     tokenizer, tokenization = initial_tokenizer(recipe.encoder), recipe.encoder.tokenization
-    stores: dict[str, tuple[Side, Texts, SideTokenization]]
-    stores = {"documents": ("document", collection.documents, tokenization.document)}
-    stores |= {name: ("query", one.queries, tokenization.query) for name, one in collection.splits.items()}
+    stores: dict[str, tuple[Side, Texts]] = {"documents": ("document", collection.documents)}
+    stores |= {name: ("query", split.queries) for name, split in collection.splits.items()}
     rows, warnings = [], []
-    for name, (side, texts, settings) in stores.items():
+    for name, (side, texts) in stores.items():
         counts = _counts(recipe, collection, name)
         lengths = token_lengths(token_folder(recipe.cache, tokenizer.key(side), texts))
-        cut, limit = count_cut(lengths, tokenizer.specials[side], settings)
+        cut, limit = count_cut(lengths, tokenizer.specials[side], tokenization.side(side))
         parts = [f"{_percent(cut, len(texts))} at {limit}"]
         if at_characters := count_cut_characters(texts, side, tokenization):
             share = _percent(at_characters, len(texts))
@@ -97,10 +86,11 @@ def prepare_data(recipe: Recipe) -> str:
                     "download interrupted, or is it another edition?"
                 )
     warnings += describe_initial_weights(recipe)
-    if blank := preparation.blank_warning(recipe.encoder, data):
+    template = tokenization.document.template
+    if blank := describe_blank(collection.documents, data.blank_documents, template):
         warnings.append(f"warning: documents: {blank}")
     warnings += [f"warning: {line}" for line in data_warnings(recipe, collection)]
-    repeated = {name: len(texts.same) for name, (_, texts, _) in stores.items()}
+    repeated = {name: len(texts.same) for name, (_, texts) in stores.items()}
     several = [f"{count:,} of {name}" for name, count in repeated.items() if count]
     copies = f"texts that occur several times: {', '.join(several) or 'none'}"
     table = table_with_legend(rows, COLUMNS, *LEGEND, copies)

@@ -188,10 +188,7 @@ def refresh(recipe: Recipe, folder: Path) -> str:
         stack.enter_context(run.refresher.held("preparing"))
         return data_digest(run)
 
-    def report(doing: str) -> None:
-        if world.is_main:
-            run.refresher.mark("running", doing)
-
+    report = partial(run.refresher.mark, "running")  # the main process alone reports
     with world.session(), ExitStack() as stack:
         data = prepare(recipe, world, world.on_main(begin))
         check_same_data(run, data.collection)
@@ -237,5 +234,4 @@ def serve_requests(run: RunDir, refresher: Refresher, timeout_seconds: float, wo
                 log.info("%s: no longer needed", request.describe())
             else:
                 log.info("%s: made in %.1f s", request.describe(), time.perf_counter() - start)
-    end: str = answer["end"]
-    return end
+    return str(answer["end"])

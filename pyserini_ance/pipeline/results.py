@@ -136,8 +136,7 @@ class Run:
         """The rows of the results table, with measures and seconds: BM25, the untrained encoder, each stage,
         and BM25's hybrid with the last.
         """
-        rows: list[dict[str, Any]] = read_json(self._finished().measures)["rows"]
-        return rows
+        return list(read_json(self._finished().measures)["rows"])
 
     def as_text(self) -> str:
         """The results table, the expected figures if the recipe has any, and the search command.

@@ -79,7 +79,7 @@ def train_teacher_of_run(
     What a killed run has mined, or trained to the end, is used again. Called by all processes. Raises
     RuntimeError with the subprocess's message if training fails.
     """
-    if world.on_main(lambda: run.teacher(name).exists()):
+    if world.on_main(lambda: (run.teachers / name).exists()):
         return
     start = time.perf_counter()
     if not world.on_main(lambda: is_complete(run.generation(name, 0))):
@@ -409,8 +409,8 @@ def main() -> int:
         if source == "initial":  # the untrained encoder's query tower
             source = str(tower_folder(run.checkpoint("initial", 0) / ENCODER, "query"))
         elif source.startswith(TRAINED):
-            source = str(run.teacher(source.removeprefix(TRAINED)))
-        train_teacher(lists, source, teacher, recipe, device, run.teacher(name))
+            source = str(run.teachers / source.removeprefix(TRAINED))
+        train_teacher(lists, source, teacher, recipe, device, run.teachers / name)
     except (ValueError, OSError, RuntimeError) as error:
         print(text_of(error))
         return FAILED

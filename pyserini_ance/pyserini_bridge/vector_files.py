@@ -70,12 +70,7 @@ def write_index(
 
 
 def write_parquet(
-    vectors: Rows,
-    ids: Sequence[str],
-    folder: Path,
-    about: dict[str, Any],
-    number_type: NumberType = "fp32",
-    rows_per_file: int = ROWS_PER_FILE,
+    vectors: Rows, ids: Sequence[str], folder: Path, about: dict[str, Any], number_type: NumberType = "fp32"
 ) -> None:
     """Write Parquet files `part-00000.parquet`, ... with the columns `docid` and `vector`, a list of numbers.
 
@@ -100,9 +95,9 @@ def write_parquet(
     # Vectors hardly compress. Without a dictionary and statistics they are written as they are.
     plain: dict[str, Any] = {"compression": "none", "use_dictionary": False, "write_statistics": ["docid"]}
     with whole_folder(Path(folder)) as temporary:
-        for number, first in enumerate(range(0, len(vectors), rows_per_file)):
+        for number, first in enumerate(range(0, len(vectors), ROWS_PER_FILE)):
             # As bytes, pyarrow opens paths that are not UTF-8 too.
-            path, end = os.fsencode(temporary / f"part-{number:05}.parquet"), first + rows_per_file
+            path, end = os.fsencode(temporary / f"part-{number:05}.parquet"), first + ROWS_PER_FILE
             with pa.OSFile(path, "wb") as sink, pq.ParquetWriter(sink, schema, **plain) as file:
                 for block, names in _blocks(vectors, ids, given, first, end):
                     if number_type == "int8" or number_type == "ubinary":

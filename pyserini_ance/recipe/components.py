@@ -21,6 +21,7 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 from pydantic_core import InitErrorDetails, PydanticCustomError, core_schema
 
+Key = tuple[str | int, ...]  # of a setting within others
 WORDS = ("build", "initial")  # values that are neither a path nor a name
 
 
@@ -67,11 +68,19 @@ class Settings(BaseModel):
         for key in map(str, unknown):
             hint = cls.key_hint(key) or did_you_mean(key, names)
             message = f"unknown key {key!r}{hint}; keys here: {', '.join(names)}"
-            error = PydanticCustomError("unknown_key", "{message}", {"message": message})
-            problems.append(InitErrorDetails(type=error, loc=(key,), input=values.get(key)))
-        if problems:
-            raise ValidationError.from_exception_data(cls.__name__, problems)
+            problems.append(((key,), message, values.get(key)))
+        raise_problems(cls, problems)
         return values
+
+
+def raise_problems(settings: type[Settings], problems: Iterable[tuple[Key, str, Any]]) -> None:
+    """Raise ValidationError if there are problems: the key, message and value of each."""
+    details = [
+        InitErrorDetails(type=PydanticCustomError("problem", "{text}", {"text": text}), loc=key, input=value)
+        for key, text, value in problems
+    ]
+    if details:
+        raise ValidationError.from_exception_data(settings.__name__, details)
 
 
 def absolute[T: Settings](settings: T) -> T:
@@ -144,6 +153,32 @@ class Component(Settings):
         if isinstance(values, dict) and cls.model_fields["kind"].is_required():
             return {"kind": f"{cls.__module__}:{cls.__qualname__}", **values}
         return values
+
+
+class MiningComponent(Component):
+    """A source of negatives, a filter or a teacher; it needs what the components in its settings need."""
+
+    @property
+    def parts(self) -> list["MiningComponent"]:
+        """The components among the settings, such as the filters of a source."""
+        values = [value if isinstance(value, tuple) else (value,) for _, value in self]
+        return [each for one in values for each in one if isinstance(each, MiningComponent)]
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Inputs that the run must prepare: `bm25`, or `teachers.NAME` for a cross-encoder that it trains."""
+        return frozenset().union(*(part.needs for part in self.parts))
+
+    @property
+    def promotes(self) -> bool:
+        """Whether what a filter removes becomes a positive of its anchor."""
+        return any(part.promotes for part in self.parts)
+
+    def check_data(self, anchor_set: Any) -> None:
+        """Raises ValueError, RuntimeError or FileNotFoundError, before training, if it does not apply to this
+        data."""
+        for part in self.parts:
+            part.check_data(anchor_set)
 
 
 # By recipe key: the package whose modules are the kinds of component, and the base classes of these; by name,

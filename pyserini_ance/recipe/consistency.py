@@ -7,10 +7,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, cast
 
-from pydantic import ValidationError
-from pydantic_core import InitErrorDetails, PydanticCustomError
-
-from pyserini_ance.recipe.components import did_you_mean
+from pyserini_ance.recipe.components import Key, did_you_mean, raise_problems
 from pyserini_ance.recipe.evaluation_settings import PER_SPLIT_KEYS
 from pyserini_ance.recipe.init_from import InitFrom
 from pyserini_ance.recipe.stage import Stage
@@ -20,7 +17,6 @@ if TYPE_CHECKING:
     from pyserini_ance.negatives.rankings import Bm25
     from pyserini_ance.recipe.models import Recipe
 
-Key = tuple[str | int, ...]
 Problem = tuple[Key, str]
 NEEDS_BM25 = (
     "a source or a teacher of kind `bm25`, or `llm` with a budget, needs BM25, but `bm25: null`; configure "
@@ -43,14 +39,7 @@ def check_consistency(recipe: "Recipe") -> None:
         _check_evaluated_splits,
         _check_reranking,
     ):
-        errors = [
-            InitErrorDetails(
-                type=PydanticCustomError("contradiction", "{message}", {"message": text}), loc=key, input={}
-            )
-            for key, text in check(recipe)
-        ]
-        if errors:
-            raise ValidationError.from_exception_data(type(recipe).__name__, errors)
+        raise_problems(type(recipe), ((key, text, {}) for key, text in check(recipe)))
 
 
 def _check_order(recipe: "Recipe") -> Iterator[Problem]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PositiveInt, ValidationInfo, field_validator, model_validator
 
-from pyserini_ance.llm import Server
+from pyserini_ance.llm import ServerUrl
 from pyserini_ance.recipe.components import Component, Settings, component_of, expected, keys_of, settings_of
 from pyserini_ance.recipe.consistency import check_consistency
 from pyserini_ance.recipe.evaluation_settings import Expect, FinalEvaluation
@@ -38,16 +38,10 @@ START_PREFIX = "start-"  # prefixes a stage's name in the row and checkpoint of 
 class EmbeddingServer(Settings):
     """A server that speaks OpenAI's embeddings API and takes token ids: vLLM, text-embeddings-inference."""
 
-    url: str
+    url: ServerUrl
     """The address of its API, such as `http://localhost:8000/v1`; a key is in OPENAI_API_KEY alone."""
     model: str
     """The name of the model there."""
-
-    @field_validator("url")
-    @classmethod
-    def check_url(cls, url: str) -> str:
-        _ = Server(url, "").host
-        return url
 
 
 class Encoding(Settings):
@@ -214,7 +208,7 @@ class Recipe(Settings):
 
     @property
     def training_needs(self) -> frozenset[str]:
-        """Inputs of sources and teachers that the run must prepare, as `Teacher.needs`."""
+        """Inputs of sources and teachers that the run must prepare, as `MiningComponent.needs`."""
         needs = [source.needs for source in self.sources]
         needs += [teacher.needs for stage in self.stages.values() for teacher in stage.teachers.values()]
         return frozenset().union(*needs)

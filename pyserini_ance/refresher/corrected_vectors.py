@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Callable
 from contextlib import closing
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.publish import read_manifest
 from pyserini_ance.vectors.correction import ROWS_PER_BLOCK, Correction, agreement, token_means
 from pyserini_ance.vectors.encoding import ShardedVectors
-from pyserini_ance.vectors.vector_store import VectorStore, read_vectors
+from pyserini_ance.vectors.vector_store import Store, VectorStore, read_vectors, stores_of
 
 log = logging.getLogger(__name__)
 ENCODED_AT = "encoded_at.npy"  # (N,) int: the step whose weights encoded each document last
@@ -127,19 +126,11 @@ def _folder(snapshot: Snapshot) -> Path:
     return snapshot.vectors_folder / "corrected"
 
 
-def _stores(snapshot: Snapshot, dimension: int) -> list[tuple[Path, int, int, dict]]:
-    """The arguments of the stores of a snapshot's corrected vectors, one for each process."""
+def _stores(snapshot: Snapshot, dimension: int) -> list[Store]:
+    """The stores of a snapshot's corrected vectors, one for each process."""
     size, documents = snapshot.world.size, len(snapshot.data.documents)
     bounds = [documents * rank // size for rank in range(size + 1)]
-    return [
-        (
-            _folder(snapshot) / f"{rank}-of-{size}",
-            stop - first,
-            dimension,
-            {**snapshot.vectors_key, "first": first},
-        )
-        for rank, (first, stop) in enumerate(pairwise(bounds))
-    ]
+    return stores_of(_folder(snapshot), bounds, dimension, snapshot.vectors_key)
 
 
 def _store(

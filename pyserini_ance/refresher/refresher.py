@@ -3,7 +3,6 @@
 Each new table has a report: candidate counts, ranks of the positives, score margins, turnover.
 """
 
-import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
@@ -164,11 +163,11 @@ class Refresher:
         pairs = promoted_in(in_use.values())
         all_scores, reports = {}, {}
         for name, teacher in teachers.items():
-            start = time.perf_counter()
             of_term = [in_use[key] for key in sorted(in_use) if key[0] == stage.drawing_term(name)]
             anchor_set = snapshot.anchor_set(stage.terms[name].anchor, chunk).with_positives(pairs)
             context = TeacherContext(snapshot)
-            all_scores[name] = score_tables(teacher, of_term, anchor_set, context)
+            with snapshot.timed("teacher"):
+                all_scores[name] = score_tables(teacher, of_term, anchor_set, context)
             scores = all_scores[name].scores
             unscored = int(np.isnan(scores).sum())
             reports[name] = {
@@ -178,7 +177,6 @@ class Refresher:
                 **({"new_pairs": context.new_pairs.total()} if context.new_pairs else {}),
                 "origins": context.origins,
             }
-            snapshot.seconds["teacher"] = snapshot.seconds.get("teacher", 0.0) + time.perf_counter() - start
         return all_scores, reports
 
     def _evaluate(self, request: RefreshRequest, snapshot: Snapshot) -> None:

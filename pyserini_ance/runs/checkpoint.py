@@ -127,11 +127,10 @@ def publish_checkpoint(
             save_encoder(encoder, temporary / ENCODER)
             if moments is not None:
                 training = {name: value.cpu().contiguous() for name, value in moments.items()}
-                if scaler is not None:
-                    state = scaler.state_dict()  # the scale, and the number of steps since it changed
-                    training[SCALE] = torch.tensor(
-                        [state["scale"], state["_growth_tracker"]], dtype=torch.float64
-                    )
+                if scaler is not None and scaler.is_enabled():
+                    state = scaler.state_dict()
+                    scale = state["scale"], state["_growth_tracker"]  # number of steps since it changed
+                    training[SCALE] = torch.tensor(scale, dtype=torch.float64)
                 save_file(training, temporary / TRAINING)
                 write_json(temporary / PROGRESS, asdict(progress))
     return Checkpoint.open(folder, verify=not is_new)
@@ -217,9 +216,12 @@ def prune_stage(
         remove_unless_leased(folder)
 
 
-def clean_up(run: RunDir, recipe: Recipe) -> None:
-    """Remove what the stages that have ended need no more: all vectors, checkpoints that the recipe does not
-    keep, products that were never adopted, and what dead processes left unfinished."""
+def clean_up_finished(run: RunDir, recipe: Recipe) -> None:
+    """Remove what a finished run needs no more: all vectors, checkpoints that the recipe does not keep,
+    products that were never adopted, and what dead processes left unfinished. The last process that works on
+    the run does it; if the run has not finished, nothing happens."""
+    if run.read_state()["status"] != "finished":
+        return
     log = RunLog(run, writes=False)
     for ended in log.decisions("stage_end"):
         name = ended["stage"]
@@ -233,9 +235,3 @@ def clean_up(run: RunDir, recipe: Recipe) -> None:
             if step_of(path.stem) not in keep:
                 path.unlink(missing_ok=True)
     remove_leftovers(run.folder)
-
-
-def clean_up_finished(run: RunDir, recipe: Recipe) -> None:
-    """`clean_up` by the last process that works on a run; nothing if the run has not finished."""
-    if run.read_state()["status"] == "finished":
-        clean_up(run, recipe)

@@ -70,9 +70,8 @@ def highest_peak_bytes(world: "World") -> dict[str, int]:
     """
     import torch
 
-    own, child = (
-        resource.getrusage(who).ru_maxrss << 10 for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-    )
+    whose = resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN
+    own, child = (resource.getrusage(who).ru_maxrss << 10 for who in whose)
     gpu = torch.cuda.max_memory_allocated(world.device) if world.device.startswith("cuda") else 0
     peaks = torch.cat(world.gather(torch.tensor([[own, gpu, child]], dtype=torch.int64)))
     return dict(zip(MEMORY_KINDS, peaks.amax(0).tolist(), strict=True))

@@ -46,21 +46,18 @@ class RunLog:
         """
         spent = self.seconds_spent(stage)
         seconds = {"train seconds": round(spent["step"], 1)}
-        if {"refresh", "documents"} & {record["event"] for record in self._metrics_of(stage)}:
-            seconds["refresh seconds"] = round(spent["refresh"] + spent["documents"], 1)
+        if refreshing := spent["refresh"] + spent["documents"]:
+            seconds["refresh seconds"] = round(refreshing, 1)
         return seconds
 
     def seconds_spent(self, stage: str) -> dict[str, float]:
         """Seconds of a stage by event; each step counts once, however often the run was resumed."""
         spent = {"step": 0.0, "refresh": 0.0, "documents": 0.0}
-        for record in self._metrics_of(stage):
+        for record in read_json_lines(self.run.metrics):
             event = record["event"]
-            if event in spent:
+            if record.get("stage") == stage and event in spent:
                 spent[event] += sum(record["parts"].values()) if event == "documents" else record["seconds"]
         return spent
-
-    def _metrics_of(self, stage: str) -> list[dict]:
-        return [r for r in read_json_lines(self.run.metrics) if r.get("stage") == stage]
 
     def forget_after(self, stage: str, step: int, keep: Collection[str] = ()) -> None:
         """Drop the records of `stage` from `step` on, which a resumed run makes again.

@@ -13,7 +13,7 @@ from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.yaml_text import read_yaml
 from pyserini_ance.storage.files import remove, remove_leftovers, write_whole
 from pyserini_ance.storage.publish import is_complete
-from pyserini_ance.storage.role import Role, Status
+from pyserini_ance.storage.role import Role
 
 LAYOUT = 9
 RUNS = Path("runs")
@@ -125,9 +125,6 @@ class RunDir:
         """The published tables that were mined with the checkpoint of that stage and step."""
         return self.negatives / f"{stage}-{step:08d}"
 
-    def teacher(self, name: str) -> Path:
-        return self.teachers / name
-
     def evaluation(self, stage: str, step: int) -> Path:
         return self.evaluations / f"{stage}-{step:08d}.json"
 
@@ -166,7 +163,7 @@ class RunDir:
         for path in self.folder.iterdir():
             if path != self.state and not self._may_stay(path, overwrite):
                 remove(path)
-        self.mark("running", "preparing")
+        self.trainer.mark("running", "preparing")
         write_whole(self.recipe, recipe_yaml)
 
     def check_creatable(self, overwrite: bool = False) -> None:
@@ -200,12 +197,9 @@ class RunDir:
 
     def reopen(self) -> None:
         """Record that a stopped run goes on, and remove what killed processes left."""
-        self.mark("running", self.read_state()["where"])
+        self.trainer.mark("running", self.read_state()["where"])
         remove_leftovers(self.folder)
         self.error.unlink(missing_ok=True)
-
-    def mark(self, status: Status, where: str, **values: Any) -> None:
-        self.trainer.mark(status, where, **values)
 
     def read_state(self) -> dict:
         """The record of the trainer. Raises FileNotFoundError without a run."""
@@ -235,9 +229,7 @@ class RunDir:
         state = self.trainer.read(any_layout=True)
         if state is None:
             return "other files"
-        if state["status"] == "finished":
-            return "a finished run"
-        running = "is running" if self.trainer.is_held else "died"
-        return (
-            f"a run that {running if state['status'] == 'running' else state['status']} at {state['where']}"
-        )
+        status = state["status"]
+        if status == "running":
+            status = "is running" if self.trainer.is_held else "died"
+        return "a finished run" if status == "finished" else f"a run that {status} at {state['where']}"

@@ -49,13 +49,9 @@ class Batch:
     queries: np.ndarray
     terms: dict[str, TermRows]
 
-    def unique(self, side: Side) -> np.ndarray:
-        """Return the rows (U,) of a side, ascending; a text is encoded once even if several terms use it."""
-        return self._unique[side]
-
     def positions(self, side: Side, rows: np.ndarray) -> np.ndarray:
-        """Return the positions of `rows` in `unique(side)`; PADDING maps to 0 and must be masked."""
-        unique = self._unique[side]
+        """Return the positions of `rows` in `unique[side]`; PADDING maps to 0 and must be masked."""
+        unique = self.unique[side]
         return np.searchsorted(unique, np.where(rows == PADDING, unique[0], rows))
 
     def chunks(self, size: int) -> list["Batch"]:
@@ -67,7 +63,8 @@ class Batch:
         ]
 
     @cached_property
-    def _unique(self) -> dict[Side, np.ndarray]:
+    def unique(self) -> dict[Side, np.ndarray]:
+        """The rows (U,) of each side, ascending; a text is encoded once even if several terms use it."""
         drawn: dict[Side, list[np.ndarray]] = {side: [] for side in SIDES}
         for rows in self.terms.values():
             drawn[rows.anchor].append(rows.anchors)

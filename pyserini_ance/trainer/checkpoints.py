@@ -1,6 +1,7 @@
 """The checkpoints of a stage: when they are published and removed, and which is the result."""
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -19,7 +20,7 @@ from pyserini_ance.runs.checkpoint import (
 from pyserini_ance.runs.generation import base_before
 from pyserini_ance.runs.run_log import RunLog
 from pyserini_ance.runs.rundir import RunDir
-from pyserini_ance.trainer.products import Refreshes
+from pyserini_ance.trainer.refresh import RefreshQueue
 from pyserini_ance.trainer.sharding import gather_weights
 
 log = logging.getLogger(__name__)
@@ -29,7 +30,7 @@ log = logging.getLogger(__name__)
 class StageCheckpoints:
     """Publishes the weights of `encoder` and the state of `optimizer`; all processes make the same calls.
 
-    `refreshes` tell which checkpoints and tables are still needed. `scaler` has the loss scale of fp16.
+    `queues` tell which checkpoints and tables are still needed. `scaler` has the loss scale of fp16.
     `whole`: if the weights of `encoder` are in parts, on the main process an encoder for all of them.
     """
 
@@ -38,7 +39,7 @@ class StageCheckpoints:
     run: RunDir
     world: World
     log: RunLog
-    refreshes: Refreshes
+    queues: Sequence[RefreshQueue]
     encoder: Encoder
     optimizer: Optimizer
     scaler: torch.amp.GradScaler
@@ -67,10 +68,9 @@ class StageCheckpoints:
 
     def _write(self, moments: dict[str, torch.Tensor], progress: TrainingProgress) -> tuple[str, str]:
         """Publish the weights on the main process; return the hashes of the towers."""
-        scaler = self.scaler if self.scaler.is_enabled() else None
         encoder = self.whole or self.encoder
-        checkpoint = publish_checkpoint(self.run, encoder, moments, progress, scaler=scaler)
-        self.run.mark("running", f"stage {self.name}, step {progress.step}")
+        checkpoint = publish_checkpoint(self.run, encoder, moments, progress, self.scaler)
+        self.run.trainer.mark("running", f"stage {self.name}, step {progress.step}")
         return checkpoint.hashes
 
     def save_interrupted(self, progress: TrainingProgress) -> None:
@@ -91,7 +91,7 @@ class StageCheckpoints:
 
         `published` is the progress in that checkpoint, `progress` that after the refresh.
         """
-        pending = {request.step for queue in self.refreshes.queues for request in queue.pending}
+        pending = {request.step for queue in self.queues for request in queue.pending}
         # The best checkpoint in `published` stays until the next one is published: a resumed run starts from
         # there.
         best = {p.best_step for p in (published, progress)}
@@ -104,7 +104,7 @@ class StageCheckpoints:
 
     def result(self, progress: TrainingProgress) -> Checkpoint:
         """End the stage; return its result: with `keep_best` the best checkpoint by dev, else the last."""
-        for queue in self.refreshes.queues:
+        for queue in self.queues:
             queue.close()
         keeps_best = self.stage.evaluate is not None and self.stage.evaluate.keep_best
         step = progress.best_step if keeps_best else progress.step

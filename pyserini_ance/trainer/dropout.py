@@ -96,8 +96,11 @@ class CpuDropout(TorchFunctionMode):
         with torch.autocast("cpu", enabled=False):
             scaled = query.to(wide) * (query.shape[-1] ** -0.5 if scale is None else scale)
             scores = scaled @ key.to(wide).transpose(-1, -2)
-            if attn_mask is not None:
-                scores += _bias(attn_mask, wide)
+            if attn_mask is not None:  # of booleans, or of numbers: clamped, so that no sum overflows
+                least = torch.finfo(wide).min / 2
+                if attn_mask.dtype == torch.bool:
+                    attn_mask = torch.zeros((), dtype=wide).masked_fill(~attn_mask, least)
+                scores += attn_mask.to(wide).clamp(min=least)
             weights = scores.softmax(-1).to(value.dtype)
             masked = _Masked.apply(weights, self._kept(weights.shape, dropout_p), 1.0)
             return masked @ value * _factor(dropout_p)  # the output is smaller than the weights
@@ -129,14 +132,6 @@ def _factor(p: float) -> float:
 def _is_ours(input: Tensor, p: float) -> bool:
     """Whether some of `input` is dropped, but not all, and it is on a CPU."""
     return input.device.type == "cpu" and input.is_floating_point() and 0 < _dropped(p) < LEVELS
-
-
-def _bias(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """What a mask of booleans, or of numbers, adds to scores: clamped, so that no sum overflows."""
-    least = torch.finfo(dtype).min / 2
-    if mask.dtype == torch.bool:
-        return torch.zeros((), dtype=dtype).masked_fill(~mask, least)
-    return mask.to(dtype).clamp(min=least)
 
 
 class _Masked(torch.autograd.Function):

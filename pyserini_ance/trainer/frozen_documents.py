@@ -2,6 +2,7 @@
 
 import time
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -55,12 +56,13 @@ class FrozenDocuments:
         self.device = torch.device(snapshot.device)
         self.known_positives = snapshot.anchor_set("query").known_positives
         self.own = snapshot.anchor_set("query").own
-        of_terms = {
-            name: {i: source for i, source in enumerate(term.negatives) if isinstance(source, Live)}
+        self.live = [  # term, position in the term, source
+            (name, position, source)
             for name, term in stage.terms.items()
-        }
-        self.live = {name: live for name, live in of_terms.items() if live}
-        sources = [source for live in self.live.values() for source in live.values()]
+            for position, source in enumerate(term.negatives)
+            if isinstance(source, Live)
+        ]
+        sources = [source for *_, source in self.live]
         indexes = dict.fromkeys(source.index for source in sources)
         self.searches = {index: snapshot.static_index(index, seed) for index in indexes}
         by_torch = resolve_backend(snapshot.encoding.search, snapshot.device) == "torch"
@@ -86,18 +88,17 @@ class FrozenDocuments:
         passages. `known_positives` are those of the step's queries; None: the judged ones.
         """
         if self.live:
-            terms = dict(batch.terms)
-            known = known_positives or self.known_positives
-            for name, retrieved in self._search(batch, queries.detach(), share).items():
+            terms, known = dict(batch.terms), known_positives or self.known_positives
+            candidates = defaultdict(list)
+            for name, source, hits in self._search(batch, queries.detach(), share):
                 rows = terms[name]
-                candidates = [
-                    source.candidates(hits, rows.anchors, rows.positives, known) for source, hits in retrieved
-                ]
-                negatives = np.concatenate([*candidates, rows.negatives], axis=1)
-                # Live candidates replace the drawn positives.
-                terms[name] = replace(rows, positives=rows.positives[:, :0], negatives=negatives)
+                candidates[name].append(source.candidates(hits, rows.anchors, rows.positives, known))
+            for name, of_sources in candidates.items():
+                negatives = np.concatenate([*of_sources, terms[name].negatives], axis=1)
+                drawn = terms[name].positives  # which live candidates replace
+                terms[name] = replace(terms[name], positives=drawn[:, :0], negatives=negatives)
             batch = replace(batch, terms=terms)
-        documents = self.rows_of(batch.unique("document"))[0]
+        documents = self.rows_of(batch.unique["document"])[0]
         if self.whole is not None:  # what the device holds stays there
             return batch, self.whole[to_device(self.device, documents)[0]]
         return batch, to_device(self.device, self.vectors[documents])[0]
@@ -122,23 +123,19 @@ class FrozenDocuments:
 
     def _search(
         self, batch: Batch, queries: torch.Tensor, share: float
-    ) -> dict[str, list[tuple[Live, np.ndarray]]]:
-        """Return the live sources of each term, each with the document rows (B, k) that it retrieves, best
-        first; the host waits once all searches are launched."""
+    ) -> Iterator[tuple[str, Live, np.ndarray]]:
+        """Yield each live source with its term and the document rows (B, k) that it retrieves, best first;
+        the host waits once all searches are launched."""
         start, launched = time.perf_counter(), []
-        for name, sources in self.live.items():
+        for name, _, source in self.live:
             positions = batch.positions("query", batch.terms[name].anchors)
             anchors = queries[to_device(queries.device, positions)[0]]
-            for position, source in sources.items():
-                on_device = self.searches[source.index](anchors, source.top_k + (self.own is not None))[1]
-                launched.append((name, position, source, on_device))
-        hits = [on_device.cpu().numpy() for *_, on_device in launched]
+            launched.append(self.searches[source.index](anchors, source.top_k + (self.own is not None))[1])
+        hits = [on_device.cpu().numpy() for on_device in launched]
         self._search_seconds += time.perf_counter() - start
-        by_term: dict[str, list[tuple[Live, np.ndarray]]] = {name: [] for name in self.live}
-        for (name, position, source, _), rows in zip(launched, hits, strict=True):
+        for (name, position, source), rows in zip(self.live, hits, strict=True):
             of_term = batch.terms[name].anchors
             if self.own is not None:
                 rows = leave_out(self.own[of_term], np.zeros(rows.shape, np.float32), rows, source.top_k)[1]
-            by_term[name].append((source, rows))
             self.measure(f"{name}.{position}", of_term, rows, share)
-        return by_term
+            yield name, source, rows

@@ -51,7 +51,7 @@ def term_losses(
 ) -> dict[str, Tensor]:
     """Return the mean loss of each term, unweighted: {name: scalar}.
 
-    `vectors[side]` (U, D) float32 are in the order of `batch.unique(side)`. With `passages`, the document
+    `vectors[side]` (U, D) float32 are in the order of `batch.unique[side]`. With `passages`, the document
     vectors are those of passages, and a document scores as its best passage (MaxP). `counts` receives the
     counts of each term. A term with `dimensions` has the weighted sum of its losses at each (Kusupati et al.
     2022, arXiv:2205.13147, Eq. 1), of vectors that `towers` cut. `targets` holds a teacher's vectors of all
@@ -148,7 +148,7 @@ def _distilled(
     if loss.texts == "candidates":
         side, texts = rows.candidate, np.concatenate([rows.positives, rows.negatives], axis=1)
     mask = texts != PADDING
-    of_batch = targets[batch.unique(side)]
+    of_batch = targets[batch.unique[side]]
     places, is_text, teacher = to_device(vectors[side].device, batch.positions(side, texts), mask, of_batch)
     return mean_of(loss(vectors[side], teacher)[places], is_text).mean()
 

@@ -23,15 +23,8 @@ class Lamb(torch.optim.Optimizer):
     or less changes by a millionth of its norm per step. A tensor of zeros moves by Adam's step itself.
     """
 
-    def __init__(
-        self,
-        params: Iterable[dict[str, Any]],
-        lr: float,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-    ):
-        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
+    def __init__(self, params: Iterable[dict[str, Any]], lr: float):
+        super().__init__(params, {"lr": lr, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.0})
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]  # gradients are computed before

@@ -30,9 +30,7 @@ class NegativeTables(RefreshQueue[Generation]):
     that is mined again at each refresh; None if there is none.
     """
 
-    kind, event = "tables", "adopt"
-    adopts_at_end = False  # no step is left to draw from them
-    newest_suffices = False
+    kind, event, is_score = "tables", "adopt", False
 
     identity: Mapping[str, str]
     previous_stage: PreviousStage | None
@@ -101,9 +99,7 @@ class NegativeTables(RefreshQueue[Generation]):
 class DevScores(RefreshQueue[float]):
     """The dev scores of checkpoints."""
 
-    kind, event = "dev", "evaluate"
-    adopts_at_end = True
-    newest_suffices = True
+    kind, event, is_score = "dev", "evaluate", True
 
     def is_due(self, step: int) -> bool:
         return self.stage.evaluation_is_due(step)
@@ -125,30 +121,26 @@ class DevScores(RefreshQueue[float]):
 QUEUES: tuple[type[RefreshQueue], ...] = (NegativeTables, DevScores)
 
 
-class Refreshes:
-    """The refreshes of one stage: its tables of negatives, and its dev scores, if it is evaluated.
+def queues_of(
+    run: RunDir,
+    name: str,
+    stage: Stage,
+    identity: Mapping[str, str],
+    world: World,
+    executor_of: Callable[[ProductSettings], RefreshExecutor],
+    adoption_logs: Mapping[ProductKind, AdoptionLog],
+    previous_stage: PreviousStage | None = None,
+) -> tuple[NegativeTables] | tuple[NegativeTables, DevScores]:
+    """The queues of one stage: its tables of negatives, and its dev scores, if it is evaluated.
 
     `executor_of` chooses who makes a product; `identity` holds the hashes of the data; `previous_stage` is
     given if the stage uses the result of the previous one.
     """
-
-    def __init__(
-        self,
-        run: RunDir,
-        name: str,
-        stage: Stage,
-        identity: Mapping[str, str],
-        world: World,
-        executor_of: Callable[[ProductSettings], RefreshExecutor],
-        adoption_logs: Mapping[ProductKind, AdoptionLog],
-        previous_stage: PreviousStage | None = None,
-    ):
-        refresh = stage.effective_refresh
-        tables_log = adoption_logs.get("tables", AdoptionLog())
-        self.negatives = NegativeTables(
-            run, name, stage, world, refresh, executor_of(refresh), tables_log, identity, previous_stage
-        )
-        self.queues: list[RefreshQueue] = [self.negatives]
-        if (evaluate := stage.effective_evaluate) is not None:
-            dev_log = adoption_logs.get("dev", AdoptionLog())
-            self.queues.append(DevScores(run, name, stage, world, evaluate, executor_of(evaluate), dev_log))
+    refresh, evaluate = stage.effective_refresh, stage.effective_evaluate
+    log_of_tables, log_of_dev = (adoption_logs.get(kind, AdoptionLog()) for kind in ("tables", "dev"))
+    negatives = NegativeTables(
+        run, name, stage, world, refresh, executor_of(refresh), log_of_tables, identity, previous_stage
+    )
+    if evaluate is None:
+        return (negatives,)
+    return negatives, DevScores(run, name, stage, world, evaluate, executor_of(evaluate), log_of_dev)

@@ -57,15 +57,14 @@ class RefreshQueue[T](ABC):
     old; of dev scores that are adopted when ready, the oldest, which may be in progress, and the newest are
     enough. `adopted` is the step of the checkpoint whose product was adopted last.
 
-    event: the name of its adoptions in `decisions.jsonl`. adopts_at_end: whether what is pending at the end
-    of the stage is still adopted. newest_suffices: whether a request that training does not wait for replaces
-    older ones.
+    event: the name of its adoptions in `decisions.jsonl`. is_score: whether no step depends on the product:
+    what is pending at the end of the stage is still adopted, and a request that training does not wait for
+    replaces older ones.
     """
 
     kind: ClassVar[ProductKind]
     event: ClassVar[str]
-    adopts_at_end: ClassVar[bool]
-    newest_suffices: ClassVar[bool]
+    is_score: ClassVar[bool]
 
     run: RunDir
     stage_name: str
@@ -119,7 +118,7 @@ class RefreshQueue[T](ABC):
             )
         is_exact = self.settings.lag_steps is not None or request.step in (0, self.stage.steps)
         request = replace(request, is_awaited=is_recorded or is_exact)
-        if not request.is_awaited and self.newest_suffices:
+        if not request.is_awaited and self.is_score:
             self._cancel([pending for pending in self.pending[1:] if not self.executor.done(pending)])
         self.pending.append(request)
         self.executor.submit(request)
@@ -149,7 +148,7 @@ class RefreshQueue[T](ABC):
             return []
         log, lag, longest = self.adoption_log, self.settings.lag_steps, self.settings.staleness_steps
         if step == self.stage.steps and log.mode != "replay":
-            collected = self.pending if self.adopts_at_end else []
+            collected = self.pending if self.is_score else []
         elif log.covers(step):
             collected = [request for request in self.pending if request.step in log.adoptions.get(step, ())]
         elif step == 0:
@@ -172,10 +171,7 @@ class RefreshQueue[T](ABC):
 
     def _adopt(self, step: int) -> list[tuple[int, T]]:
         start = time.perf_counter()
-        adopted = []
-        for request in self.collect(step):
-            adopted.append((request.step, self.adopt(request, step, time.perf_counter() - start)))
-        return adopted
+        return [(r.step, self.adopt(r, step, time.perf_counter() - start)) for r in self.collect(step)]
 
     def _cancel(self, requests: Collection[RefreshRequest]) -> None:
         self.pending = [request for request in self.pending if request not in requests]

@@ -1,6 +1,6 @@
 """Resume a run: check that it is the same run, and continue a stage from its newest checkpoint."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,14 +17,14 @@ from pyserini_ance.runs.run_log import RunLog
 from pyserini_ance.runs.rundir import RunDir, complete_steps, step_of
 from pyserini_ance.storage.files import read_json, read_json_lines
 from pyserini_ance.storage.publish import read_manifest
-from pyserini_ance.trainer.products import QUEUES, Refreshes
-from pyserini_ance.trainer.refresh import AdoptionLog
+from pyserini_ance.trainer.products import QUEUES
+from pyserini_ance.trainer.refresh import AdoptionLog, RefreshQueue
 
 SHOWN = 5  # differing keys in an error message
 
 
 def resume_stage(
-    run: RunDir, name: str, refreshes: Refreshes, log: RunLog, world: World
+    run: RunDir, name: str, queues: Sequence[RefreshQueue], log: RunLog, world: World
 ) -> tuple[TrainingProgress, Checkpoint] | None:
     """Return the newest checkpoint of a stage with its progress; None if there is no checkpoint yet.
 
@@ -32,7 +32,7 @@ def resume_stage(
     again. Adoptions of `adopt: when_ready` after the checkpoint are kept and repeated: they depended on time,
     and later steps depended on them.
     """
-    ready = [queue for queue in refreshes.queues if queue.settings.lag_steps is None]
+    ready = [queue for queue in queues if queue.settings.lag_steps is None]
     repeated = [queue.event for queue in ready if queue.adoption_log.mode != "replay"]
 
     def known_weights() -> Iterator[tuple[int, str]]:
@@ -58,7 +58,7 @@ def resume_stage(
         return None
     progress = TrainingProgress(**state["progress"])
     weights = dict(state["weights"])
-    for queue in refreshes.queues:
+    for queue in queues:
         records = [record for record in state["decisions"] if record["event"] == queue.event]
         before = [record for record in records if record["step"] < progress.step]
         after = [record for record in records if record["step"] >= progress.step]
@@ -122,8 +122,7 @@ def check_same_data(run: RunDir, collection: Collection) -> None:
 
 
 def data_digest(run: RunDir) -> str:
-    digest: str = read_json(run.environment)["data"]["digest"]
-    return digest
+    return str(read_json(run.environment)["data"]["digest"])
 
 
 def read_replay(decisions: Path, recipe: Recipe) -> str:

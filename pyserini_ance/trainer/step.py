@@ -237,7 +237,7 @@ class BatchEncoder:
                 chunk, vectors["document"] = self.documents.add_live_candidates(
                     chunk, vectors["query"], share, known_positives
                 )
-            passages = self.data.training_rows_of(chunk.unique("document"))[1]
+            passages = self.data.training_rows_of(chunk.unique["document"])[1]
             yield EncodedChunk(chunk, vectors, passages, share, encoding)
 
     @property
@@ -274,8 +274,8 @@ class BatchEncoder:
             per_chunk = None if share is None else math.ceil(share * len(rows))
             return TextBatch(side, tokens, rows, self.encoder.length_tokens(side), per_chunk)
 
-        own = [texts("query", queries, batch.unique("query"))]
+        own = [texts("query", queries, batch.unique["query"])]
         if self.documents is None:
-            rows = self.data.training_rows_of(batch.unique("document"))[0]
+            rows = self.data.training_rows_of(batch.unique["document"])[0]
             own.append(texts("document", self.data.documents, rows))
         return own

@@ -71,21 +71,18 @@ class StepReport:
             gradient["loss_scale"] = loss_scale[0]
         loss = sum(term.weight * losses[name] for name, term in self.terms.items())
         if not (math.isfinite(loss) and (math.isfinite(grad_norm) or is_skipped)):
+            kinds = [
+                f"term {name}: {(term.regularizer or term.loss).kind}"
+                for name, term in self.terms.items()
+                if not math.isfinite(losses[name])
+            ]
+            of_terms = f" ({', '.join(kinds)})" if kinds else ""
             raise LossNotFinite(
-                f"stage {stage}, step {self.step}: the loss is {loss}{self._not_finite(losses)} and the norm "
-                f"of its gradient {grad_norm}; lower stages.{stage}.optimizer.learning_rate or use "
-                "precision: fp32"
+                f"stage {stage}, step {self.step}: the loss is {loss}{of_terms} and the norm of its gradient "
+                f"{grad_norm}; lower stages.{stage}.optimizer.learning_rate or use precision: fp32"
             )
         ignored = {name: count for (kind, name), count in counts.items() if kind == "ignored"}
         masked = {"false_negatives": ignored} if ignored else {}
         empty = [name for (kind, name), count in counts.items() if kind == "compared" and not count]
         compared = {"without_negatives": empty} if empty else {}
         return losses, {"loss": loss, **gradient, **masked, **compared, **self.settings}
-
-    def _not_finite(self, losses: Mapping[str, float]) -> str:
-        terms = [name for name, loss in losses.items() if not math.isfinite(loss)]
-        if not terms:
-            return ""
-        named = (self.terms[name].regularizer or self.terms[name].loss for name in terms)
-        kinds = zip(terms, (loss.kind for loss in named), strict=True)
-        return f" ({', '.join(f'term {name}: {kind}' for name, kind in kinds)})"

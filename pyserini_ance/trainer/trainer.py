@@ -38,7 +38,8 @@ from pyserini_ance.trainer.executors import RefreshExecutor
 from pyserini_ance.trainer.frozen_documents import FrozenDocuments
 from pyserini_ance.trainer.objective import Counts, term_losses, weighted_sum
 from pyserini_ance.trainer.optim import build_optimizer, learning_rate
-from pyserini_ance.trainer.products import Refreshes
+from pyserini_ance.trainer.products import queues_of
+from pyserini_ance.trainer.refresh import RefreshQueue
 from pyserini_ance.trainer.resume import replay_logs, resume_stage
 from pyserini_ance.trainer.sharding import shard
 from pyserini_ance.trainer.step import BatchEncoder
@@ -75,9 +76,9 @@ class StageTrainer:
         previous, logs = None, replay_logs(run.replay, name)
         if self.stage.uses_previous_tables or self.stage.mines_with_previous:
             previous = PreviousStage.of(recipe, run, name, world)
-        self.refreshes = Refreshes(run, name, self.stage, data.identity, world, executor_of, logs, previous)
-        self.negatives = self.refreshes.negatives
-        resumed = resume_stage(run, name, self.refreshes, self.log, world) if resume else None
+        queues = queues_of(run, name, self.stage, data.identity, world, executor_of, logs, previous)
+        self.negatives, self.queues = queues[0], list[RefreshQueue](queues)
+        resumed = resume_stage(run, name, self.queues, self.log, world) if resume else None
         self.progress, source = resumed or (TrainingProgress(name, 0), initial)
         # The progress that belongs to the weights in memory: before the refresh of the current step, which a
         # resumed run repeats.
@@ -114,7 +115,7 @@ class StageTrainer:
         if resumed or self.stage.keep_optimizer:
             restore_moments(source, self.optimizer, self.scaler)
         saved = self.encoder, self.optimizer, self.scaler, whole
-        self.checkpoints = StageCheckpoints(recipe, name, run, world, self.log, self.refreshes, *saved)
+        self.checkpoints = StageCheckpoints(recipe, name, run, world, self.log, self.queues, *saved)
         in_fp32 = precision == "fp32"
         autocast = nullcontext if in_fp32 else partial(torch.autocast, device.type, DTYPES[precision])
         budget = recipe.encoding.tokens_per_batch
@@ -238,7 +239,7 @@ class StageTrainer:
         """Publish a checkpoint if one is due before step `step`, request the products due from it, adopt
         those that are due now, and remove what is no longer needed."""
         start = time.perf_counter()
-        is_due = any(queue.is_due(step) for queue in self.refreshes.queues)
+        is_due = any(queue.is_due(step) for queue in self.queues)
         tables_before, published = dict(self.negatives.table_steps), self.resumable
         checkpoint: Checkpoint | None = None
         if is_due or self.checkpoints.are_due(step):
@@ -246,7 +247,7 @@ class StageTrainer:
             checkpoint = self.checkpoints.publish(published)
 
         seconds, adopted = dict[str, float](), {}
-        for queue in self.refreshes.queues:
+        for queue in self.queues:
             begun = time.perf_counter()
             weights = checkpoint.weights if checkpoint and queue.is_due(step) else None
             adopted[queue.kind] = queue.advance(step, weights)

@@ -69,17 +69,16 @@ class DeviceScan:
         # Whole groups apart from the rest: they need no sort, and their number suits products of matrices.
         whole = stop - first - (stop - first) % topk.DOCUMENTS_PER_LARGE_GROUP
         for start, end in ((first, first + whole), (first + whole, stop)):
-            if start < end:
-                self._update(start, end)
-
-    def _update(self, first: int, stop: int) -> None:
-        rounded = torch.cat([self._round(part) for part in self.documents[first:stop].split(ROUNDED_AT_ONCE)])
-        for place, queries in enumerate(self._rounded):
-            if rounded.device.type == "cuda":
-                scores = torch.mm(queries, rounded.T, out_dtype=torch.float32)
-            else:  # products of two bf16 numbers are exact in fp32
-                scores = queries.float() @ rounded.float().T
-            self._best[place] = topk.add_highest(self._best[place], scores, first, candidates_of(self.k))
+            if start == end:
+                continue
+            parts = self.documents[start:end].split(ROUNDED_AT_ONCE)
+            rounded = torch.cat([self._round(part) for part in parts])
+            for place, queries in enumerate(self._rounded):
+                if rounded.device.type == "cuda":
+                    scores = torch.mm(queries, rounded.T, out_dtype=torch.float32)
+                else:  # products of two bf16 numbers are exact in fp32
+                    scores = queries.float() @ rounded.float().T
+                self._best[place] = topk.add_highest(self._best[place], scores, start, candidates_of(self.k))
 
     def _round(self, documents: Tensor) -> Tensor:
         """Documents less their mean in bf16; the largest lengths count from now on."""
@@ -177,16 +176,16 @@ class CpuScan:
 
     def result(self) -> Proven:
         """As `DeviceScan.result`; with fewer than k candidates, NaN fills the rest and nothing is proven."""
-        scores, rows, is_proven = [], [], []
+        parts = []
         for queries, threshold, best in zip(self.blocks, self._thresholds, self._best, strict=True):
             best_scores, best_rows = best.result()
-            scores.append(best_scores)
-            rows.append(best_rows)
             # Sums are rounded to bf16 before they are compared with the threshold.
             highest = threshold.double() + BF16_ROUNDING * threshold.double().abs()
             highest += queries.double() @ self.mean.double() + self._errors(queries)
-            is_proven.append(highest < scores[-1][:, -1].double())  # false for NaN
-        return (torch.cat(scores), torch.cat(rows)), torch.cat(is_proven)
+            is_proven = highest < best_scores[:, -1].double()  # false for NaN
+            parts.append((best_scores, best_rows, is_proven))
+        scores, rows, proven = map(torch.cat, zip(*parts, strict=True))
+        return (scores, rows), proven
 
     def _errors(self, queries: Tensor) -> Tensor:
         """(Q,) float64, as `largest_errors`, from the longest document so far."""

@@ -2,7 +2,7 @@
 and how texts are cut into shards."""
 
 from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
@@ -19,7 +19,7 @@ from pyserini_ance.encoders.encoder import Encoder, check_vectors, to_device, to
 from pyserini_ance.encoders.hardware import Precision
 from pyserini_ance.storage.progress import progress_bar
 from pyserini_ance.vectors.search import has_room
-from pyserini_ance.vectors.vector_store import VectorStore, read_vectors, written_windows
+from pyserini_ance.vectors.vector_store import VectorStore, read_vectors, stores_of, written_windows
 
 LEAST_WINDOWS = 16
 
@@ -181,7 +181,8 @@ def encode_some(
     position[own] = np.arange(len(own))
     vectors = np.empty((len(own), encoder.dimension), np.float32)
     with _progress_bar(len(own), label, world) as bar:
-        for batch_rows, batch in encoder.encode_rows(tokens, own, side, precision, tokens_per_batch):
+        batches = encoder.encode_on_device(tokens, own, side, precision, tokens_per_batch)
+        for batch_rows, batch in to_host(batches, tokens):
             vectors[position[batch_rows]] = batch
             bar.update(len(batch_rows))
     world.barrier()
@@ -225,14 +226,9 @@ def encode_shards(
     them was written before. engine: what encodes this process's windows in its place.
     """
     world.on_main(lambda: folder.mkdir(parents=True, exist_ok=True))
-    # One store per process: two hosts that write into one file over NFS overwrite each other's bytes, whole
-    # pages at a time.
     starts = shard_bounds(tokens.lengths(encoder.length_tokens(side)), world.size)
     bounds = (starts if windows is None else windows[np.searchsorted(windows, starts)]).tolist()
-    stores = [
-        (folder / f"{rank}-of-{world.size}", stop - first, encoder.dimension, {**key, "first": first})
-        for rank, (first, stop) in enumerate(pairwise(bounds))
-    ]
+    stores = stores_of(folder, bounds, encoder.dimension, key)
     first, end = bounds[world.rank : world.rank + 2]
     if windows is None:
         windows = np.append(np.arange(first, end, ROWS_PER_WINDOW), end)
@@ -253,17 +249,15 @@ def encode_shards(
         encoded = engine(todo, bar.update) if engine and missing else todo.encode(bar.update, held, first)
         # A GPU does not wait for the disk.
         with bar, closing(encoded), ThreadPoolExecutor(1, "vector writer") as writer:
-            writing: Future[None] | None = None
+            writing = writer.submit(lambda: None)
             for start, window in encoded:
                 if engine:
                     check_vectors(tokens, np.arange(start, start + len(window)), window)
-                if writing is not None:
-                    writing.result()
-                writing = writer.submit(store.write, start - first, window)
-            if writing is not None:
                 writing.result()
+                writing = writer.submit(store.write, start - first, window)
+            writing.result()
     world.barrier()
-    return ShardedVectors([read_vectors(*store_of_rank) for store_of_rank in stores], world.rank, held)
+    return ShardedVectors([read_vectors(*one) for one in stores], world.rank, held)
 
 
 def _progress_bar(texts: int, label: str, world: World) -> tqdm:

@@ -147,10 +147,9 @@ def size_bytes(folder: Path) -> int:
     with utf8_path(folder) as path:
         index = import_faiss().read_index(str(path / FILE), import_faiss().IO_FLAG_MMAP)
     try:
-        size: int = index.ntotal * index.sa_code_size()
+        return int(index.ntotal * index.sa_code_size())
     except RuntimeError:  # HNSW
-        size = (folder / FILE).stat().st_size
-    return size
+        return (folder / FILE).stat().st_size
 
 
 def check_index(dimension: int, index: str) -> None:

@@ -21,7 +21,7 @@ from pyserini_ance.vectors.topk import DOCUMENTS_PER_GROUP, ScoresAndRows, TopK,
 
 log = logging.getLogger(__name__)
 QUERIES_PER_BLOCK = 512
-DOCUMENTS_PER_BLOCK = 65_536  # unless a recipe sets another number
+DOCUMENTS_PER_BLOCK = 65_536
 FAISS_DOCUMENTS_PER_BLOCK = 1 << 18  # which are not copied
 SCORES_IN_CACHE = 1 << 22
 NUMBERS_IN_CACHE = 1 << 20  # of document vectors, which a scan in bf16 centres and rounds there
@@ -105,17 +105,11 @@ def as_tensor(array: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(array)
 
 
-def searcher(
-    documents: np.ndarray | torch.Tensor,
-    backend: Backend,
-    device: str,
-    world: World,
-    documents_per_block: int = DOCUMENTS_PER_BLOCK,
-) -> Searcher:
+def searcher(documents: np.ndarray | torch.Tensor, backend: Backend, device: str, world: World) -> Searcher:
     """Return `exact_search` over `documents`, from tensors to tensors: on a GPU nothing waits for values.
 
     Each search reads an array again, block by block, without a copy (faiss) or with one of
-    `documents_per_block` (torch); torch uses a tensor without one. By `auto`, many queries are searched with
+    DOCUMENTS_PER_BLOCK (torch); torch uses a tensor without one. By `auto`, many queries are searched with
     products in bf16, which a proof makes exact: in documents that a GPU holds, and on a CPU that multiplies
     in bf16. With a number as `backend`, candidates are found by so many first numbers of vectors.
     """
@@ -137,10 +131,10 @@ def searcher(
             return fp32
         size = max(1, NUMBERS_IN_CACHE // max(1, array.shape[1]))
         return partial(_search_by_bf16, CpuScan, as_tensor(array), world, size, fp32)
-    fp32 = partial(_search_blocks, documents, device, world, documents_per_block)
+    fp32 = partial(_search_blocks, documents, device, world)
     is_fast = torch.device(device).type == "cuda" and resolve_precision("auto", device) == "bf16"
     if backend == "auto" and isinstance(documents, torch.Tensor) and is_fast:
-        return partial(_search_by_bf16, DeviceScan, documents, world, documents_per_block, fp32)
+        return partial(_search_by_bf16, DeviceScan, documents, world, DOCUMENTS_PER_BLOCK, fp32)
     return fp32
 
 
@@ -151,20 +145,14 @@ def _firsts(documents: int, size: int, world: World) -> Iterator[int]:
 
 
 def _search_blocks(
-    documents: np.ndarray | torch.Tensor,
-    device: str,
-    world: World,
-    documents_per_block: int,
-    queries: torch.Tensor,
-    k: int,
+    documents: np.ndarray | torch.Tensor, device: str, world: World, queries: torch.Tensor, k: int
 ) -> ScoresAndRows:
     # The CPU would not wait for a copy to it.
     k, on_device = min(k, len(documents)), queries.to(device, non_blocking=str(device) != "cpu")
     where = on_device.device
     query_blocks = [block.T.contiguous() for block in on_device.split(QUERIES_PER_BLOCK)]
     best = [TopK(block.shape[1], k, where) for block in query_blocks]
-    size = documents_per_block
-    is_on_cpu = where.type == "cpu"
+    size, is_on_cpu = DOCUMENTS_PER_BLOCK, where.type == "cpu"
     if not is_on_cpu:
         # More for few queries on a GPU that holds all documents: the scores take the same memory.
         if isinstance(documents, torch.Tensor) and 0 < len(queries) < QUERIES_PER_BLOCK:
@@ -214,14 +202,13 @@ def _search_by_bf16(
 
 
 def _search_by_faiss(documents: np.ndarray, world: World, queries: torch.Tensor, k: int) -> ScoresAndRows:
-    k, asked = min(k, len(documents)), np.ascontiguousarray(queries.cpu().numpy(), np.float32)
-    starts = range(0, max(1, len(asked)), QUERIES_PER_BLOCK)
-    query_blocks = [asked[start : start + QUERIES_PER_BLOCK] for start in starts]
+    k, asked = min(k, len(documents)), queries.cpu().float().contiguous()
+    query_blocks = asked.split(QUERIES_PER_BLOCK)
     best = [(torch.empty(len(one), 0), torch.empty(len(one), 0, dtype=torch.int32)) for one in query_blocks]
     for first in _firsts(len(documents), FAISS_DOCUMENTS_PER_BLOCK, world):
         part = documents[first : first + FAISS_DOCUMENTS_PER_BLOCK]
         for place, block in enumerate(query_blocks):
-            scores, rows = map(torch.from_numpy, _search_past_ties(part, block, k))
+            scores, rows = map(torch.from_numpy, _search_past_ties(part, block.numpy(), k))
             best[place] = best_of([best[place][0], scores], [best[place][1], rows + first], k)
     every_score, every_row = zip(*best, strict=True)
     return torch.cat(every_score), torch.cat(every_row)

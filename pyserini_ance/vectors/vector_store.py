@@ -2,7 +2,9 @@
 
 import logging
 import shutil
+from collections.abc import Sequence
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,20 @@ from pyserini_ance.storage.publish import whole_folder
 
 log = logging.getLogger(__name__)
 VECTORS, WINDOWS, KEY = "vectors.float32", "windows.jsonl", "key.json"
+
+
+Store = tuple[Path, int, int, dict]  # the arguments of VectorStore and of read_vectors
+
+
+def stores_of(folder: Path, bounds: Sequence[int], dimension: int, key: dict) -> list[Store]:
+    """One store for each process: process i has the rows bounds[i] to bounds[i + 1].
+
+    Two hosts that write into one file over NFS overwrite each other's bytes, whole pages at a time.
+    """
+    return [
+        (folder / f"{rank}-of-{len(bounds) - 1}", stop - first, dimension, {**key, "first": first})
+        for rank, (first, stop) in enumerate(pairwise(bounds))
+    ]
 
 
 class VectorStore:

@@ -145,7 +145,7 @@ def test_encode_equals_the_low_level_encoder(run, side):
     records = [text if isinstance(text, dict) else {"text": text} for text in texts]
     tokens = TokenStore.of_lists(low.tokenizer.ids(side, records), low.tokenizer.specials[side])
     expected = np.empty((4, 32), np.float32)
-    for rows, vectors in low.encode_rows(tokens, np.arange(4), side, "fp32", 8192):
+    for rows, vectors in low.encode_on_device(tokens, np.arange(4), side, "fp32", 8192):
         expected[rows] = vectors
     for source in (run, run.directory, str(run.model)):
         vectors = pa.load_encoder(source, device="cpu").encode(texts, side=side)

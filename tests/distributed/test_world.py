@@ -6,10 +6,9 @@ import pytest
 import torch
 from accelerate import PartialState
 
-from pyserini_ance.distributed import process_group
+from pyserini_ance.distributed import world as processes
 from pyserini_ance.distributed.failures import uninterrupted
-from pyserini_ance.distributed.process_group import device_of
-from pyserini_ance.distributed.world import World
+from pyserini_ance.distributed.world import World, device_of
 
 F32 = torch.float32
 PARTS = [((2, 2, 2), F32), ((3, 0, 1), torch.int64), ((0, 0, 5), torch.bfloat16), ((0, 0, 0), F32)]
@@ -31,7 +30,7 @@ def test_gather_gives_every_process_all_parts_in_rank_order(run_processes, rows,
 
 def on_main_and_barrier():
     """Wait longer than any collective may, on rank 1 and then on rank 0."""
-    process_group.COLLECTIVE_SECONDS = 0.5
+    processes.COLLECTIVE_SECONDS = 0.5
     with World.join("cpu").session() as world:
         began = time.process_time()
         first = world.on_main(lambda: time.sleep(1) or {"rows": (1, 2), "at": world.rank})
@@ -120,7 +119,7 @@ def test_a_process_can_join_again(run_processes):
 
 
 def late():
-    process_group.COLLECTIVE_SECONDS = 1
+    processes.COLLECTIVE_SECONDS = 1
     with World.join("cpu").session() as world:
         if world.rank == 1:
             time.sleep(4)

@@ -7,6 +7,7 @@ from helpers.families import make_family
 from helpers.small_set import TINY_SHAPE, make_tiny_cross_encoder
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
+from pyserini_ance.encoders import cross_encoder_model
 from pyserini_ance.encoders.cross_encoder_model import CrossEncoderModel, record_text
 from pyserini_ance.encoders.hardware import DTYPES
 
@@ -24,8 +25,9 @@ def slowly(folder, pairs, length: int) -> np.ndarray:
         return torch.stack([model(**one).logits[0] for one in inputs]).numpy()
 
 
-def test_pairs_in_batches_score_as_one_by_one(tiny_cross_encoder):
-    model = CrossEncoderModel(str(tiny_cross_encoder), "cpu", batch_pairs=2, length_tokens=LENGTH)
+def test_pairs_in_batches_score_as_one_by_one(tiny_cross_encoder, monkeypatch):
+    monkeypatch.setattr(cross_encoder_model, "BATCH_PAIRS", 2)
+    model = CrossEncoderModel(str(tiny_cross_encoder), "cpu", length_tokens=LENGTH)
     expected = slowly(tiny_cross_encoder, PAIRS, LENGTH)[:, 0]
     np.testing.assert_allclose(model.logits(PAIRS), expected, rtol=0, atol=1e-5)
     assert model.logits(PAIRS).argsort().tolist() == expected.argsort().tolist() and np.ptp(expected) > 0.5
@@ -45,7 +47,7 @@ def test_a_causal_reranker_scores_by_the_logits_of_yes_and_no(tmp_path):
     with torch.no_grad():
         last = [reranker(**tokenizer(*pair, return_tensors="pt")).logits[0, -1] for pair in pairs]
     yes, no = tokenizer.convert_tokens_to_ids(["yes", "no"])
-    model = CrossEncoderModel(str(tmp_path / "reranker"), "cpu", batch_pairs=2)
+    model = CrossEncoderModel(str(tmp_path / "reranker"), "cpu")
     np.testing.assert_allclose(model.logits(pairs), [one[yes] - one[no] for one in last], atol=1e-5)
 
 
@@ -77,7 +79,8 @@ def test_heads_of_other_models_stay_in_fp32(tiny_bert, tmp_path, kind):
     exact, half = (CrossEncoderModel(**settings, precision=one) for one in ("fp32", "bf16"))
     pairs = [pair for pair in PAIRS if len(pair[1]) < 30]
     np.testing.assert_allclose(half.logits(pairs), exact.logits(pairs), rtol=0, atol=0.05)
-    outer = [weight for layer in half._layers_of_head() for weight in layer.parameters()]
+    layers = (layer for layer in half.model.modules() if layer._forward_pre_hooks)
+    outer = [weight for layer in layers for weight in layer.parameters()]
     assert outer and {weight.dtype for weight in outer} == {torch.float32}
 
 

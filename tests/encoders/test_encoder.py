@@ -46,7 +46,8 @@ def test_no_batch_waits_on_a_gpu(encoder, saved, records, precision):
         on_gpu.tokenizer.ids("document", records), on_gpu.tokenizer.specials["document"]
     )
     with DeviceCounts() as counts:
-        batches = list(on_gpu.encode_rows(tokens, np.arange(len(records)), "document", precision, 60))
+        encoded = on_gpu.encode_on_device(tokens, np.arange(len(records)), "document", precision, 60)
+        batches = list(to_host(encoded, tokens))
     assert len(batches) > 2 and counts.waits.total() == 0, counts.places
     assert counts.copies == {"to device": len(batches), "to host": len(batches)}
     assert sorted(np.concatenate([rows for rows, _ in batches])) == list(range(len(records)))
@@ -73,7 +74,7 @@ def test_dropout_is_off_while_encoding_and_training_goes_on_after(start, tiny_be
     np.testing.assert_array_equal(encoder.encode(records, "query"), encoder.encode(records, "query"))
     assert encoder.towers.training and encoder.towers.queries.transformer.training
     tokens = TokenStore.of_lists(encoder.tokenizer.ids("query", records), encoder.tokenizer.specials["query"])
-    batches = encoder.encode_rows(tokens, np.arange(len(records)), "query", "fp32", 60)
+    batches = encoder.encode_on_device(tokens, np.arange(len(records)), "query", "fp32", 60)
     next(batches)
     assert not encoder.towers.training
     batches.close()
@@ -216,7 +217,7 @@ def test_half_precision_is_a_copy_in_it(start, tiny_bert, records, monkeypatch, 
     copied = copy.deepcopy(encoder.towers.tower(side)).eval()
     copied.transformer.to(DTYPES[precision])
     tokens = TokenStore.of_lists(encoder.tokenizer.ids(side, records), encoder.tokenizer.specials[side])
-    for rows, vectors in encoder.encode_rows(tokens, np.arange(len(records)), side, precision, 50):
+    for rows, vectors in encoder.encode_on_device(tokens, np.arange(len(records)), side, precision, 50):
         ids, mask = padded_batch(tokens, rows, encoder.length_tokens(side), encoder.device)
         with torch.inference_mode():
             np.testing.assert_array_equal(vectors, copied(side, ids, mask).numpy())

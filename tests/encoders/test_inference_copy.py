@@ -13,7 +13,7 @@ from pyserini_ance.encoders import inference_copy as module
 from pyserini_ance.encoders.inference_copy import (
     FEWEST_TOKENS,
     PackedLinear,
-    encoding_tower,
+    faster_copy,
     inference_copy,
     packs_linears,
     transformers_in,
@@ -220,7 +220,7 @@ def test_in_fp32_only_many_tokens_on_amds_processors_are_encoded_by_a_copy(encod
     tower, is_half = encoder.towers.queries, dtype != torch.float32
 
     def is_copied(tokens: int, device: str = "cpu") -> bool:
-        return encoding_tower(tower, dtype, tokens, torch.device(device)) is not tower
+        return faster_copy(tower, dtype, torch.device(device), tokens) is not None
 
     assert [is_copied(FEWEST_TOKENS - 1), is_copied(FEWEST_TOKENS)] == [is_half, True]
     assert is_copied(FEWEST_TOKENS, "meta") is is_half
@@ -232,7 +232,7 @@ def test_in_fp32_only_many_tokens_on_amds_processors_are_encoded_by_a_copy(encod
 def test_a_tower_that_cannot_be_copied_encodes_in_fp32_itself(encoder, dtype, caplog):
     tower = encoder.towers.queries
     tower.lock = threading.Lock()
-    assert encoding_tower(tower, dtype, FEWEST_TOKENS, torch.device("cpu")) is tower
+    assert faster_copy(tower, dtype, torch.device("cpu")) is None
     expected = encoder.encode(["one query"])
     encoder.optimize_for_inference()
     for _ in range(2):

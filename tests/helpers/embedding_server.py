@@ -27,7 +27,7 @@ class Embeddings(OpenAiServer):
     def vectors(self, model: str, texts: list[list[int]]) -> np.ndarray:
         tokens, encoder = TokenStore.of_lists(texts, Specials((), (), 0)), self.encoders[model]
         vectors = np.empty((len(texts), encoder.dimension), np.float32)
-        for rows, batch in encoder.encode_rows(tokens, np.arange(len(texts)), "document", "fp32"):
+        for rows, batch in encoder.encode_on_device(tokens, np.arange(len(texts)), "document", "fp32"):
             vectors[rows] = batch
         return vectors
 

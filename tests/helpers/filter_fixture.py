@@ -11,6 +11,7 @@ from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.tokenization import Tokenization
 from pyserini_ance.negatives.filters.base import Candidates, Filter, apply_masks, filter_masks
 from pyserini_ance.negatives.snapshot import Snapshot
+from pyserini_ance.negatives.source import MiningContext
 from pyserini_ance.recipe.models import Encoding
 
 
@@ -50,3 +51,8 @@ def candidates_of(
 def apply_filters(candidates: Candidates, filters: Sequence[Filter], width: int) -> tuple:
     """The first `width` candidates of each anchor that are not known positives and pass all filters."""
     return apply_masks(candidates.rows, candidates.scores, filter_masks(candidates, filters, width), width)
+
+
+def table_of(source, snapshot, anchor_set=None):
+    """What a source mines for all queries, or for an anchor set, without a stage before."""
+    return source.mine(snapshot, anchor_set or snapshot.anchor_set("query"), MiningContext())

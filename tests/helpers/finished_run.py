@@ -30,7 +30,7 @@ def finished(
     head = {"recipe": name, "config_hash": config_hash(loaded), "measures": columns}
     export = {"command": "pyserini-ance search faiss"}
     write_json(run.measures, {**head, "rows": made, "seconds": {}, "export": export})
-    run.mark("finished", "the end")
+    run.trainer.mark("finished", "the end")
     return folder
 
 

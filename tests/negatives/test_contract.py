@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from helpers.filter_fixture import table_of
 
 from pyserini_ance.negatives.ann import Ann
 from pyserini_ance.negatives.source import MiningContext
@@ -50,7 +51,7 @@ def source_of(kind: str, top_k: int, snapshot):
 def mined(source, snapshot, anchor: str):
     """The source's table, if it has one; the previous stage had ANN negatives."""
     anchor_set = snapshot.anchor_set(anchor)
-    previous_stage = Ann(top_k=5).mine(snapshot, anchor_set).of_generation("a-00000000")
+    previous_stage = table_of(Ann(top_k=5), snapshot, anchor_set).of_generation("a-00000000")
     context = MiningContext("b-00000000", (previous_stage,))
     return source.mine(snapshot, anchor_set, context) if source.is_mined else None
 

@@ -3,6 +3,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from helpers.filter_fixture import table_of
 
 from pyserini_ance.data.passages import Passages
 from pyserini_ance.negatives.lookahead import Lookahead
@@ -22,7 +23,7 @@ def test_table_agrees_with_brute_force(anchor, top_k, most_passages, split_of, s
     if most_passages > 1:
         snapshot.data, snapshot.document_vectors = replace(snapshot.data, passages=passages), pieces
     anchor_set = snapshot.anchor_set(anchor)
-    table = Lookahead(top_k=top_k).mine(snapshot, anchor_set)
+    table = table_of(Lookahead(top_k=top_k), snapshot, anchor_set)
     assert table.anchors.tolist() == anchor_set.anchors.tolist()
     of = [pieces[a:b] for a, b in pairwise(passages.offsets)]
     scores = queries @ queries.T

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from helpers.filter_fixture import table_of
 
 from pyserini_ance.negatives.ann import Ann
 from pyserini_ance.negatives.lookahead import Lookahead
@@ -31,7 +32,7 @@ def test_auto_mines_the_table_of_its_number(kind, split_of, snapshot_of):
     snapshot = snapshot_of(split_of([0], [1]), rng.normal(size=(2, 4)), rng.normal(size=(60, 4)))
     for side, least in (("query", 20), ("document", 1)):
         anchor_set = snapshot.anchor_set(side)
-        automatic, given = (kind(top_k=top_k).mine(snapshot, anchor_set) for top_k in ("auto", 20))
+        automatic, given = (table_of(kind(top_k=top_k), snapshot, anchor_set) for top_k in ("auto", 20))
         assert np.array_equal(automatic.candidates, given.candidates) and automatic.counts.min() == least
 
 
@@ -42,7 +43,7 @@ def test_table_agrees_with_brute_force(split_of, snapshot_of, top_k):
     # small integers: many scores tie
     queries, documents = (rng.integers(-2, 3, (count, 3)) for count in (5, 60))
     snapshot = snapshot_of(split_of(*positives), queries, documents)
-    table = Ann(top_k=top_k).mine(snapshot, snapshot.anchor_set("query"))
+    table = table_of(Ann(top_k=top_k), snapshot)
     dropped = 0
     for query, known in enumerate(positives):
         scores = documents @ queries[query]
@@ -58,6 +59,6 @@ def test_filters_remove_candidates_and_more_are_retrieved(split_of, snapshot_of)
     queries, documents = [[1, 0], [0, 1]], [[10, 0], [9.8, 1], [9.4, 2], [1, 3], [0, 4], [-1, 5], [-2, 6]]
     snapshot = snapshot_of(split_of([0], [5, 2]), queries, documents)
     source = Ann(top_k=2, filters=[{"kind": "relative_margin", "margin": 0.05}], oversample=1)
-    table = source.mine(snapshot, snapshot.anchor_set("query"))
+    table = table_of(source, snapshot)
     assert table.candidates.tolist() == [[2, 3], [4, 3]]
     assert table.dropped == {"known positives": 3, "relative_margin": 2}

@@ -4,6 +4,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from helpers.filter_fixture import table_of
 
 from pyserini_ance.distributed.world import World
 from pyserini_ance.negatives.ann import Ann
@@ -38,7 +39,7 @@ def found(table) -> list[list[int]]:
 
 def test_without_weights_all_candidates_are_concatenated(snapshot, context):
     anchor_set = snapshot.anchor_set("query")
-    ann, ahead = (source.mine(snapshot, anchor_set) for source in (Ann(top_k=12), Lookahead(top_k=9)))
+    ann, ahead = (table_of(source, snapshot, anchor_set) for source in (Ann(top_k=12), Lookahead(top_k=9)))
     mixed = Mix.model_validate({"sources": [NEW, MOMENTUM]}).mine(snapshot, anchor_set, context)
     assert found(mixed) == [(a + b) * 2 for a, b in zip(found(ann), found(ahead), strict=True)]
     total = {"ann": int(ann.counts.sum()), "lookahead": int(ahead.counts.sum())}
@@ -53,8 +54,8 @@ def test_weights_are_the_shares_of_samples(snapshot, context):
     new = {**NEW, "weights": [0.75, 0.25], "top_k": 8}
     source = Mix.model_validate({"sources": [new, MOMENTUM], "weights": [0.5, 0.5], "top_k": 16})
     table = source.mine(snapshot, snapshot.anchor_set("query"), context)
-    pools = {"ann of b-00000000": found(Ann(top_k=12).mine(snapshot, snapshot.anchor_set("query")))}
-    pools["lookahead of b-00000000"] = found(Lookahead(top_k=9).mine(snapshot, snapshot.anchor_set("query")))
+    pools = {"ann of b-00000000": found(table_of(Ann(top_k=12), snapshot))}
+    pools["lookahead of b-00000000"] = found(table_of(Lookahead(top_k=9), snapshot))
     pools["momentum"] = found(context.previous_stage[0])
     for place in range(40):
         parts = {"ann of b-00000000": [], "lookahead of b-00000000": [], "momentum": []}
@@ -117,7 +118,7 @@ def small(split_of, snapshot_of):
 
 
 def test_all_previous_tables_are_concatenated(small):
-    mined = {n: Ann(top_k=n).mine(small, small.anchor_set("query")) for n in (2, 1)}
+    mined = {n: table_of(Ann(top_k=n), small) for n in (2, 1)}
     previous_stage = [mined[2].of_generation("a-00000000"), mined[1].of_generation("a-00000004")]
     context = MiningContext("b-00000000", tuple(previous_stage))
     table = Momentum().mine(small, small.anchor_set("query"), context)
@@ -127,7 +128,7 @@ def test_all_previous_tables_are_concatenated(small):
 
 
 def test_promotions_end_with_their_stage_and_those_of_a_mix_are_those_of_its_tables(small):
-    table = Ann(top_k=2).mine(small, small.anchor_set("query")).of_generation("a-00000000")
+    table = table_of(Ann(top_k=2), small).of_generation("a-00000000")
     promoted = (np.array(pairs, np.int32) for pairs in ([[0, 4]], [[0, 3], [0, 4]]))
     first, second = (replace(table, promoted=pairs) for pairs in promoted)
     both = concatenate([first, table, second], "mix", {}, World())
@@ -139,7 +140,7 @@ def test_promotions_end_with_their_stage_and_those_of_a_mix_are_those_of_its_tab
 
 def test_an_anchor_that_the_previous_tables_lack_has_no_candidates(small):
     whole = small.anchor_set("query")
-    previous = Ann(top_k=2).mine(small, whole).of_generation("a-00000000")
+    previous = table_of(Ann(top_k=2), small, whole).of_generation("a-00000000")
     short = previous.of_anchors(previous.anchors[1:])
     table = Momentum().mine(small, whole, MiningContext("b-00000000", (short,)))
     assert table.anchors.tolist() == previous.anchors.tolist() and table.counts.tolist()[0] == 0

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.filter_fixture import table_of
 from helpers.saved_model import save_model, view
 from helpers.stages import make_stage
 
@@ -94,7 +95,7 @@ def test_processes_find_what_one_finds(answered, model, run_processes):
 def test_lookahead_searches_with_a_new_positive(answered, model):
     snapshot = view(World(), answered(), model)
     pairs = find_positives(snapshot, 30)
-    table = Lookahead(top_k=3).mine(snapshot, snapshot.anchor_set("query").with_positives(pairs))
+    table = table_of(Lookahead(top_k=3), snapshot, snapshot.anchor_set("query").with_positives(pairs))
     vectors = snapshot.document_vectors[np.arange(30)]
     assert table.anchors.tolist() == sorted([*JUDGED, *pairs[:, 0].tolist()])
     for row, document in pairs.tolist():

@@ -1,4 +1,5 @@
 import pytest
+from helpers.filter_fixture import table_of
 
 from pyserini_ance.negatives.rankings import Bm25, Ranking
 from pyserini_ance.negatives.table import PADDING
@@ -28,7 +29,7 @@ def written(tmp_path, text: str):
 
 
 def test_a_run_is_read_by_score_without_positives_and_other_queries(tmp_path, snapshot):
-    table = Ranking(file=written(tmp_path, RANKED)).mine(snapshot, snapshot.anchor_set("query"))
+    table = table_of(Ranking(file=written(tmp_path, RANKED)), snapshot)
     assert table.candidates[:, :2].tolist() == [[2, 0], [4, 0], [PADDING, PADDING]]
     assert table.scores[:2, :2].tolist() == [[8.0, 7.5], [2.0, 1.0]]
     assert (table.candidates[:, 2:] == PADDING).all()
@@ -37,7 +38,7 @@ def test_a_run_is_read_by_score_without_positives_and_other_queries(tmp_path, sn
 
 def test_bm25_reads_the_ranking_of_the_run(tmp_path, split_of, snapshot_of):
     snapshot = snapshot_of(split_of([1, 3], [2]), [[0]] * 2, [[0]] * 5, bm25=written(tmp_path, RANKED))
-    assert Bm25(top_k=2).mine(snapshot, snapshot.anchor_set("query")).candidates.tolist() == [[2, 0], [4, 0]]
+    assert table_of(Bm25(top_k=2), snapshot).candidates.tolist() == [[2, 0], [4, 0]]
     assert Bm25().needs == {"bm25"} and Ranking(file="a.trec").needs == frozenset()
 
 
@@ -45,5 +46,5 @@ def test_margins_remove_nothing_if_the_positive_is_not_ranked(tmp_path, split_of
     snapshot = snapshot_of(split_of([3], [1]), [[0]] * 2, [[0]] * 5)
     path = written(tmp_path, "q0 Q0 d1 1 9 t\nq0 Q0 d2 2 8 t\nq1 Q0 d1 1 9 t\nq1 Q0 d2 2 8.8 t\n")
     margin = {"kind": "relative_margin", "margin": 0.1}
-    table = Ranking(file=path, top_k=2, filters=[margin]).mine(snapshot, snapshot.anchor_set("query"))
+    table = table_of(Ranking(file=path, top_k=2, filters=[margin]), snapshot)
     assert table.candidates.tolist() == [[1, 2], [PADDING, PADDING]]

@@ -4,6 +4,7 @@ from math import exp, prod
 
 import numpy as np
 import pytest
+from helpers.filter_fixture import table_of
 from scipy.stats import chi2
 
 from pyserini_ance.data.prepared import AnchorSet
@@ -95,6 +96,6 @@ def test_the_table_has_the_scores_of_the_positives(split_of, snapshot_of):
     positives = [[2], [0, 5], [7]]
     snapshot = snapshot_of(split_of(*positives), queries, documents)
     source = Ann(top_k=4, num_negatives=2, sampling_strategy="ambiguous")
-    mined = source.mine(snapshot, snapshot.anchor_set("query"))
+    mined = table_of(source, snapshot)
     best = [max(documents[rows] @ query) for query, rows in zip(queries, positives, strict=True)]
     assert mined.positive_scores == pytest.approx(best)

@@ -3,6 +3,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
+from helpers.filter_fixture import table_of
 from helpers.saved_model import save_model, view
 from helpers.small_set import ONE_STEP
 from helpers.stages import changed
@@ -99,7 +100,7 @@ def test_a_depth_in_passages_gives_the_documents_of_the_nearest_passages(in_pass
     snapshot, of, each = in_passages
     anchor_set = snapshot.anchor_set("query")
     for top_k in (5, 12, 9, 1000):  # 9: from the ranking of 12 passages, which is kept
-        table = Ann(top_k=top_k, top_k_unit="passage").mine(snapshot, anchor_set)
+        table = table_of(Ann(top_k=top_k, top_k_unit="passage"), snapshot, anchor_set)
         for query in range(15):
             known = snapshot.split.qrels.relevant(query).tolist()
             found = table.candidates[query][table.candidates[query] != PADDING].tolist()
@@ -118,7 +119,7 @@ def test_documents_are_not_encoded_again_when_only_the_query_tower_differs(snaps
     first, asked = np.array(snapshot.document_vectors[:]), []
     settings = (snapshot.data, snapshot.encoding, snapshot.scratch, "cpu", World())
     again = Snapshot(snapshot.model, "another hash", *settings, document_weights="hash")
-    again.encoder.encode_rows = lambda tokens, rows, *_: asked.extend(rows) or ()
+    again.encoder.encode_on_device = lambda tokens, rows, *_: asked.extend(rows) or ()
     assert np.array_equal(again.document_vectors[:], first) and asked == []
 
 

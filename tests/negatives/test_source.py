@@ -4,6 +4,7 @@ from itertools import permutations
 
 import numpy as np
 import pytest
+from helpers.filter_fixture import table_of
 
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.negatives.ann import Ann
@@ -61,7 +62,7 @@ def test_anchors_with_fewer_than_min_candidates_leave_the_table(split_of, snapsh
     snapshot = snapshot_of(split_of(*positives), [[1], [1], [1]], [[4], [3], [2], [1]])
     source, anchor_set = Ann(min_candidates=least), snapshot.anchor_set("query")
     table = mine_in_shares(source, snapshot, anchor_set, MiningContext())
-    whole = Ann().mine(snapshot, anchor_set)
+    whole = table_of(Ann(), snapshot, anchor_set)
     assert table.anchors.tolist() == kept
     for name in ("candidates", "scores", "positive_ranks", "margins"):
         assert np.array_equal(getattr(table, name), getattr(whole, name)[kept])
@@ -74,7 +75,7 @@ def test_a_table_without_any_anchor_is_an_error(split_of, snapshot_of):
 
 
 class Own(TableSource):
-    def mine(self, snapshot, anchor_set, context=MiningContext()):
+    def mine(self, snapshot, anchor_set, context):
         raise ZeroDivisionError
 
 

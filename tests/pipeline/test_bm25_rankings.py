@@ -54,14 +54,14 @@ def test_what_a_recipe_wants(small_recipe):
     settings = {"bm25": {"hits": 107}, "final_evaluation": {**test, "rows": ["bm25", "bm25+rm3"]}}
     recipe = small_recipe(RUN, **settings)
     assert bm25_for_training(recipe) == Bm25Request("train", 107)
-    expected = [Bm25Request(split, 120, rm3) for rm3 in (False, True) for split in ("test", "dev")]
-    assert bm25_for_evaluation(recipe) == expected
+    wanted = [one for requests in bm25_for_evaluation(recipe).values() for one in requests]
+    assert wanted == [Bm25Request(split, 120, rm3) for rm3 in (False, True) for split in ("test", "dev")]
     ltre = make_stage({"kind": "live"}, trainable="query_tower")
     ltre["terms"]["query"]["loss"] = {"kind": "ranknet"}
     # What is found is compared with it.
     assert bm25_for_training(small_recipe({"a": ltre}, **settings)) == Bm25Request("train", 107)
     alone = small_recipe({"a": make_stage(RANDOM)}, bm25=None)
-    assert (bm25_for_training(alone), bm25_for_evaluation(alone)) == (None, [])
+    assert (bm25_for_training(alone), bm25_for_evaluation(alone)) == (None, {})
 
 
 def test_another_run_finds_them_and_has_files_of_its_own(recipe, asked, tmp_path):

@@ -178,7 +178,7 @@ def test_a_signal_saves_the_step_and_the_printed_command_continues(server, recip
 def test_the_advice_fits_the_error(small_recipe, tmp_path, caplog, error, cure):
     run = experiment.Experiment(small_recipe(STAGES), tmp_path / "run", World())
     run.run_dir.create("")
-    run.run_dir.mark("running", "stage warm, step 3")
+    run.run_dir.trainer.mark("running", "stage warm, step 3")
     with pytest.raises(type(error)), run.run_dir.trainer.recording_the_end(), run.advising():
         raise error
     assert f"failed at stage warm, step 3; {cure.format(tmp_path / 'run')}" in caplog.messages[-1]

@@ -126,7 +126,7 @@ def test_documents_rank_the_queries_that_they_answer(small_recipe, tmp_path, pas
     start(recipe, tmp_path)
     evaluator, checkpoint = opened(recipe, tmp_path)
     row = evaluator.evaluate_row("untrained", checkpoint)
-    asked = read_run(evaluator.query_ranking("untrained", "test"))
+    asked = read_run(evaluator.run.ranking("untrained", "test.queries"))
     found = read_run(evaluator.run.ranking("untrained", "test"))  # all documents
     assert len(asked) == 5 and all(len(hits) == 5 for hits in asked.values())
     for document, hits in asked.items():
@@ -151,7 +151,7 @@ def test_candidates_are_reranked_by_the_same_scores(small_recipe, tmp_path, pass
     start(recipe, tmp_path)
     evaluator, checkpoint = opened(recipe, tmp_path)
     run, row = evaluator.run, evaluator.evaluate_row("untrained", checkpoint)
-    reranked = evaluator.reranked_file("untrained", "test")
+    reranked = evaluator.run.ranking("untrained", "test-rerank")
     found, whole = read_run(reranked), read_run(run.ranking("untrained", "test"))
     reranked, given = ({query: sorted(of) for query, of in by.items()} for by in (found, candidates))
     assert reranked == given

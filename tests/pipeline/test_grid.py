@@ -124,7 +124,7 @@ def make_run(run: RunDir, recipe: Recipe) -> None:
     run.measures.write_text(json.dumps(measured))
     best = [{"event": "best", "stage": stage, "value": value} for stage, value in zip("waa", (0.9, 0.5, 0.6))]
     run.decisions.write_text("".join(json.dumps(record) + "\n" for record in best))
-    run.mark("finished", "the end")
+    run.trainer.mark("finished", "the end")
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ def made(small_recipe, tmp_path) -> RunDir:
     run.create(dump(recipe))
     result = publish_checkpoint(run, initial_encoder(recipe.encoder, 0), None, TrainingProgress("warm", 2))
     RunLog(run).decide("stage_end", stage="warm", step=2, result=result.folder.name, weights=result.weights)
-    run.mark("stopped", "stage more, step 0")
+    run.trainer.mark("stopped", "stage more, step 0")
     return run
 
 

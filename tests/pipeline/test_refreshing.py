@@ -36,7 +36,7 @@ def run(recipe, tmp_path) -> RunDir:
     """A run that was started and then stopped."""
     made = RunDir(tmp_path / "run")
     begin(made, recipe, read_collection(recipe).digest)
-    made.mark("stopped", "stage a, step 5")
+    made.trainer.mark("stopped", "stage a, step 5")
     return made
 
 
@@ -60,7 +60,7 @@ def test_a_run_that_has_not_started_is_waited_for(recipe, tmp_path, clock):
 
     def train():
         begin(run, recipe, digest)
-        run.mark("finished", "the end")
+        run.trainer.mark("finished", "the end")
 
     with pytest.raises(FileNotFoundError, match=f"no training has started in {run.folder} for 10 seconds"):
         refresh(recipe, run.folder)
@@ -120,7 +120,7 @@ def test_what_is_ordered_meanwhile_is_made_next(served):
         if request == tables(4):
             write_requests(served, [tables(4), dev(4), tables(8)])
         else:
-            served.mark("finished", "the end")
+            served.trainer.mark("finished", "the end")
 
     write_requests(served, [tables(4)])
     refresher = StubRefresher(served, ordered)
@@ -142,7 +142,7 @@ def test_only_an_order_that_was_withdrawn_may_have_lost_its_checkpoint(served):
 
     def withdrawn(request):
         write_requests(served, [])
-        served.mark("finished", "the end")
+        served.trainer.mark("finished", "the end")
         lost(request)
 
     write_requests(served, [tables(4)])
@@ -159,7 +159,7 @@ def works(world: World, folder) -> tuple[str, list[RefreshRequest]]:
 
 
 def test_processes_make_the_same_and_leave_together(run_processes, served):
-    served.mark("stopped", "stage a, step 5")
+    served.trainer.mark("stopped", "stage a, step 5")
     write_requests(served, [tables(4), dev(4), dev(8, False)])
     first, second = run_processes(2, works, served.folder)
     assert first == second and "no training for" in first[0]

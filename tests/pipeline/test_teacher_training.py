@@ -245,11 +245,11 @@ def test_retriever_and_cross_encoder_take_turns(run, tmp_path):
         generation = open_generation(run.generation(name, 0), {})
         assert generation.weights == ends[after[name]]["weights"]
         assert all(table.counts.min() > 0 for table in generation.tables.values())
-        about = read_json(run.teacher(name) / ABOUT)
+        about = read_json(run.teachers / name / ABOUT)
         assert (about["start"], about["generations"]) == (start, {f"{name}-00000000": generation.weights})
         settings = about["settings"]
         assert (settings["length_tokens"], settings["seed"]) == (24 + 32, run.read_recipe().seed)
-        digests[name] = model_digest(str(run.teacher(name)))
+        digests[name] = model_digest(str(run.teachers / name))
     assert digests["first"] != digests["second"]
     for stage, name in (("taught", "first"), ("again", "second")):
         report = open_generation(run.generation(stage, 0), {}).report
@@ -293,7 +293,7 @@ def test_two_processes_train_a_teacher_once(small_recipe, run_processes, tmp_pat
     run = RunDir(tmp_path / "run")
     assert [path.name for path in run.teachers.iterdir()] == ["first"]
     report = open_generation(run.generation("taught", 0), {}).report
-    digest = model_digest(str(run.teacher("first")))
+    digest = model_digest(str(run.teachers / "first"))
     assert report["teachers"]["query"]["origins"] == {"cross_encoder first": digest}
 
 

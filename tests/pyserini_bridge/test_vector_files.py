@@ -100,10 +100,11 @@ def test_a_factory_string_with_its_search_settings(child, tmp_path):
 
 @pytest.mark.parametrize(("number_type", "expected"), [("fp32", np.float32), ("fp16", np.float16)])
 def test_parquet_shards_hold_the_vectors(tmp_path, monkeypatch, number_type, expected):
+    monkeypatch.setattr(vector_files, "ROWS_PER_FILE", 40)
     monkeypatch.setattr(vector_files, "ROWS_PER_BLOCK", 16)
     vectors, about = drawn(100), {"encoder": "x"}
     shards = ShardedVectors(np.array_split(vectors, 3))
-    write_parquet(shards, ids_of(100), tmp_path / "out", about, number_type, rows_per_file=40)
+    write_parquet(shards, ids_of(100), tmp_path / "out", about, number_type)
     files = sorted((tmp_path / "out").iterdir())
     assert [file.name for file in files] == [f"part-0000{number}.parquet" for number in range(3)]
     tables = [pyarrow.parquet.read_table(file) for file in files]
@@ -120,9 +121,10 @@ def test_parquet_shards_hold_the_vectors(tmp_path, monkeypatch, number_type, exp
 
 @pytest.mark.parametrize("precision", ["int8", "ubinary"])
 def test_quantized_parquet_is_that_of_sentence_transformers(tmp_path, monkeypatch, precision):
+    monkeypatch.setattr(vector_files, "ROWS_PER_FILE", 40)
     monkeypatch.setattr(vector_files, "ROWS_PER_BLOCK", 16)
     vectors = drawn(100, dimension=12)
-    write_parquet(vectors, ids_of(100), tmp_path / "out", {}, precision, rows_per_file=40)
+    write_parquet(vectors, ids_of(100), tmp_path / "out", {}, precision)
     table = pyarrow.parquet.read_table(tmp_path / "out")
     read = np.stack(table["vector"].to_numpy())
     expected = quantize_embeddings(vectors, precision=precision)

@@ -80,7 +80,7 @@ def test_a_failed_run_has_a_report_of_what_it_has(base, tmp_path):
     run = RunDir(tmp_path / "run")
     run.create(dump(load(base).recipe))
     with run.trainer.held():
-        run.mark("failed", "stage only, step 2", reason=f"the disk is full {NASTY}")
+        run.trainer.mark("failed", "stage only, step 2", reason=f"the disk is full {NASTY}")
     run.metrics.write_text(steps(2))
     shown = write_report(run).read_text()
     assert "failed at stage only, step 2, 2 steps" in shown

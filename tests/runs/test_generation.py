@@ -18,7 +18,7 @@ from pyserini_ance.runs.generation import (
 from pyserini_ance.runs.run_log import RunLog
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.publish import MANIFEST, publishing
-from pyserini_ance.trainer.products import Refreshes
+from pyserini_ance.trainer.products import queues_of
 
 MADE_FROM = {"weights": "a" * 64, "collection": "b" * 64}
 ABOUT = {"stage": "ance", "step": 10, **MADE_FROM}
@@ -164,7 +164,7 @@ def test_a_manifest_names_the_previous_tables_that_were_used(changed, ended, rec
     previous_stage = PreviousStage.of(recipe, ended, "b", World())
     publish_tables(ended, "b", 0, [0], **{PREVIOUS_TABLES: "0" * 64 if changed else previous_stage.digest()})
     settings = recipe.stages["b"], IDENTITY, World(), lambda _: None, {}, previous_stage
-    negatives = Refreshes(ended, "b", *settings).negatives
+    negatives = queues_of(ended, "b", *settings)[0]
     if changed:
         with pytest.raises(RuntimeError, match="b-00000000 was mined with previous tables 000000000000, exp"):
             negatives.restore([adopted("b", 0)])

@@ -5,7 +5,7 @@ from helpers.elsewhere import elsewhere
 from safetensors.numpy import save_file
 
 from pyserini_ance.recipe.models import Recipe
-from pyserini_ance.runs.checkpoint import ENCODER, Checkpoint, clean_up, clean_up_finished, prune_stage
+from pyserini_ance.runs.checkpoint import ENCODER, Checkpoint, clean_up_finished, prune_stage
 from pyserini_ance.runs.generation import publish_evaluation
 from pyserini_ance.runs.run_log import RunLog
 from pyserini_ance.runs.rundir import RunDir
@@ -94,7 +94,7 @@ def test_folders_stay_while_they_are_read(run):
 
 def test_what_nobody_adopted_goes_with_its_last_reader(run):
     """A stage that stopped early at step 3, while a refresher was at work on its step 4."""
-    run.mark("running", "stage a, step 3")
+    run.trainer.mark("running", "stage a, step 3")
     log = RunLog(run)
     for step in (1, 2):
         log.decide("adopt", stage="a", step=step, checkpoint_step=step, weights="w", folder="")
@@ -104,13 +104,13 @@ def test_what_nobody_adopted_goes_with_its_last_reader(run):
         publish_evaluation(run.evaluation("a", step), {"dev": 0.5}, "w", {})
     read = [run.checkpoint("a", 3), vectors(run, 3), run.generation("a", 4)]
     recipe = Recipe.model_validate(RECIPE)
-    with reading(*read) as reader:
-        clean_up(run, recipe)
-        assert all(folder.exists() for folder in read)
-        reader.communicate()
     clean_up_finished(run, recipe)
     assert all(folder.exists() for folder in read)  # the run has not finished
-    run.mark("finished", "the end")
+    run.trainer.mark("finished", "the end")
+    with reading(*read) as reader:
+        clean_up_finished(run, recipe)
+        assert all(folder.exists() for folder in read)
+        reader.communicate()
     clean_up_finished(run, recipe)
     kept = {run.checkpoints: (2, 4), run.scratch: (), run.negatives: (1, 2)}
     for directory, steps in kept.items():

@@ -50,7 +50,7 @@ def test_a_new_run_says_what_it_is(tmp_path):
         state = run.read_state()
         assert (state["status"], state["where"], state["pid"]) == ("running", "preparing", os.getpid())
         assert run.describe() == "a run that is running at preparing"
-        run.mark("running", "step 1")
+        run.trainer.mark("running", "step 1")
     assert run.describe() == "a finished run" and run.recipe.read_text() == "name: a\n"
     assert names(tmp_path) == ["recipe.yaml", "state.json"]
 
@@ -84,7 +84,7 @@ def test_a_process_that_was_killed_before_the_start_leaves_an_empty_folder(tmp_p
 )
 def test_what_a_folder_holds_is_described_with_cures_that_work(run, status, message):
     if status:
-        run.mark(status, "step 9")
+        run.trainer.mark(status, "step 9")
     else:
         run.state.unlink()
     with pytest.raises(FileExistsError, match=message):
@@ -114,7 +114,7 @@ def test_a_run_that_is_trained_is_neither_overwritten_nor_resumed(run):
 
 
 def test_a_run_with_a_living_refresher_is_resumed_and_not_cleared(run):
-    run.mark("stopped", "stage ance, step 100")
+    run.trainer.mark("stopped", "stage ance, step 100")
     with held_elsewhere(run, "refresher") as process:
         with pytest.raises(LockHeld, match=rf"\(refresher.json\) is in use by process {process.pid} on"):
             start(RunDir(run.folder), "b")
@@ -123,7 +123,7 @@ def test_a_run_with_a_living_refresher_is_resumed_and_not_cleared(run):
 
 
 def test_resuming_keeps_where_the_run_stopped_and_removes_what_killed_processes_left(run):
-    run.mark("failed", "stage ance, step 100", reason="disk full")
+    run.trainer.mark("failed", "stage ance, step 100", reason="disk full")
     run.error.write_text("Traceback")
     checkpoint = run.checkpoint("ance", 2)
     beside(checkpoint, "unfinished").mkdir(parents=True)

@@ -133,11 +133,11 @@ def test_each_text_is_encoded_once_and_found_again():
     a = TermRows("query", queries, positives, np.array([[7], [PADDING], [4]]))
     b = TermRows("document", positives[:, 0], queries[:, None], np.array([[8], [5], [PADDING]]))
     batch = Batch(queries, {"a": a, "b": b})
-    assert batch.unique("query").tolist() == [2, 5, 8]
+    assert batch.unique["query"].tolist() == [2, 5, 8]
     assert batch.positions("query", queries).tolist() == [1, 0, 1]
-    assert batch.unique("document").tolist() == [1, 4, 7, 9]
+    assert batch.unique["document"].tolist() == [1, 4, 7, 9]
     places = batch.positions("document", positives)
-    assert batch.unique("document")[places][positives != PADDING].tolist() == [9, 4, 7, 9, 1]
+    assert batch.unique["document"][places][positives != PADDING].tolist() == [9, 4, 7, 9, 1]
 
 
 def test_a_term_with_document_anchors_takes_the_positives_drawn_and_other_queries(split):

@@ -161,13 +161,13 @@ def compressed(world, recipe, folder, scratch) -> tuple:
     data = tokenize(recipe, read_collection(recipe))
     documents, stage = fixed(recipe, data, Checkpoint.open(folder), scratch, world), recipe.stages["a"]
     batch = plan_batch(stage, 0, 0, 3, data.anchor_sets, {})
-    queries = torch.randn(len(batch.unique("query")), 32, generator=torch.Generator().manual_seed(1))
+    queries = torch.randn(len(batch.unique["query"]), 32, generator=torch.Generator().manual_seed(1))
     whole, vectors = documents.add_live_candidates(batch, queries, 1.0)
     (path,) = scratch.glob("*/index")
     rows = batch.terms["replaced"]
     asked = queries.numpy()[batch.positions("query", rows.anchors)]
     found = faiss.read_index(str(path)).search(asked, 4)[1]
-    stored = np.asarray(documents.vectors[whole.unique("document")])
+    stored = np.asarray(documents.vectors[whole.unique["document"]])
     return whole.terms["replaced"].negatives, found, rows, vectors.numpy(), stored
 
 

@@ -39,8 +39,8 @@ def batch_of(queries, positives, negatives) -> Batch:
 
 def loss_of(term: dict, batch: Batch, qrels: Qrels, queries=None, documents=None) -> float:
     """Without vectors all scores are 0, so that a loss is the logarithm of how many documents compete."""
-    queries = torch.zeros(len(batch.unique("query")), 4) if queries is None else queries
-    documents = torch.zeros(len(batch.unique("document")), 4) if documents is None else documents
+    queries = torch.zeros(len(batch.unique["query"]), 4) if queries is None else queries
+    documents = torch.zeros(len(batch.unique["document"]), 4) if documents is None else documents
     anchor_sets = {side: AnchorSet(Split("train", None, qrels), side, 100) for side in ("query", "document")}
     terms, vectors = {"query": Term.model_validate(term)}, {"query": queries, "document": documents}
     towers = TwoTower(Tower([Pooling(4)]))
@@ -48,8 +48,8 @@ def loss_of(term: dict, batch: Batch, qrels: Qrels, queries=None, documents=None
 
 
 def slow_loss(term: dict, batch: Batch, qrels: Qrels, queries, documents) -> float:
-    query_vectors = dict(zip(batch.unique("query").tolist(), queries.tolist(), strict=True))
-    vectors = dict(zip(batch.unique("document").tolist(), documents.tolist(), strict=True))
+    query_vectors = dict(zip(batch.unique["query"].tolist(), queries.tolist(), strict=True))
+    vectors = dict(zip(batch.unique["document"].tolist(), documents.tolist(), strict=True))
     losses = []
     for i, query in enumerate(batch.queries.tolist()):
 
@@ -81,7 +81,7 @@ def random_case(seed: int):
     allowed = [np.setdiff1d(np.arange(-1, 25), known[query]) for query in queries]
     batch = batch_of(queries, positives, [rng.choice(rows, 3) for rows in allowed])  # with repeats, padding
     generator = torch.Generator().manual_seed(seed)
-    counts = (len(batch.unique(side)) for side in ("query", "document"))
+    counts = (len(batch.unique[side]) for side in ("query", "document"))
     return batch, qrels_of(*known), *(torch.randn(count, 4, generator=generator) for count in counts)
 
 
@@ -135,7 +135,7 @@ def test_anchors_with_something_to_compare_are_counted(negatives, settings, scor
         settings = {**settings, "loss": "kl", "teacher": "hybrid"}
         batch.terms["query"] = replace(batch.terms["query"], teacher=np.array(scored, np.float32))
     anchor_sets = {"query": AnchorSet(Split("train", None, qrels_of([0], [0])), "query", 100)}
-    vectors = {side: torch.ones(len(batch.unique(side)), 4) for side in ("query", "document")}
+    vectors = {side: torch.ones(len(batch.unique[side]), 4) for side in ("query", "document")}
     term_losses({"query": Term.model_validate(settings)}, batch, anchor_sets, vectors, counts=counts)
     assert int(counts.compared["query"]) == compared
 
@@ -149,7 +149,7 @@ def test_false_negatives_among_live_candidates_are_ignored():
 
     def loss(batch: Batch, **more) -> tuple[float, dict]:
         counts = Counts()
-        vectors = {"query": torch.ones(2, 1), "document": documents[batch.unique("document")]}
+        vectors = {"query": torch.ones(2, 1), "document": documents[batch.unique["document"]]}
         terms = {"query": Term.model_validate({**settings, **more})}
         return term_losses(terms, batch, anchor_sets, vectors, counts=counts)["query"].item(), counts.ignored
 
@@ -179,7 +179,7 @@ def test_copies_of_a_query_or_of_its_positive_do_not_compete(term, side, competi
     if "in_batch_negatives" not in term:
         positives, negatives = positives[:, :0], np.array([[5, 6, 9], [7, 6, 9], [8, 7, 9]])
     batch = Batch(np.arange(3), {"it": TermRows(side, anchors, positives, negatives)})
-    vectors = {one: torch.zeros(len(batch.unique(one)), 4) for one in ("query", "document")}
+    vectors = {one: torch.zeros(len(batch.unique[one]), 4) for one in ("query", "document")}
     terms = {"it": Term.model_validate({"anchor": side, "negatives": [RANDOM], **term})}
     anchor_sets = {side: AnchorSet(split, side, others[side], same=same)}
     found = term_losses(terms, batch, anchor_sets, vectors)["it"].item()
@@ -211,16 +211,16 @@ def test_the_dual_term_is_the_nll_of_each_positive_over_queries():
     rows["document"] = TermRows("document", positives[:, 0], queries[:, None], np.array([[1], [3]]))
     batch = Batch(queries, rows)
     generator = torch.Generator().manual_seed(0)
-    shapes = {side: (len(batch.unique(side)), 4) for side in ("query", "document")}
+    shapes = {side: (len(batch.unique[side]), 4) for side in ("query", "document")}
     drawn = {side: torch.randn(shape, generator=generator) for side, shape in shapes.items()}
     vectors = {side: each.double().requires_grad_() for side, each in drawn.items()}
-    assert batch.unique("query").tolist() == [0, 1, 2, 3] and batch.unique("document").tolist() == [1, 4, 5]
+    assert batch.unique["query"].tolist() == [0, 1, 2, 3] and batch.unique["document"].tolist() == [1, 4, 5]
     nll = {"negatives": [RANDOM], "loss": {"kind": "nll", "scale": 2.0}}
     terms = {side: Term.model_validate({"anchor": side, **nll}) for side in rows}
     split = Split("train", None, qrels_of([4], [2], [1], [0]))
     anchor_sets = {side: AnchorSet(split, side, 100) for side in ("query", "document")}
     found = term_losses(terms, batch, anchor_sets, vectors)
-    q, d = (dict(zip(batch.unique(side).tolist(), vectors[side], strict=True)) for side in rows)
+    q, d = (dict(zip(batch.unique[side].tolist(), vectors[side], strict=True)) for side in rows)
 
     def nll_of(own: dict, others: dict, anchor: int, positive: int, negative: int) -> torch.Tensor:
         return torch.log1p(torch.exp(2 * own[anchor] @ (others[negative] - others[positive])))
@@ -242,7 +242,7 @@ def test_a_regularizer_sees_passages_and_pairs_of_the_best_ones(anchor, seed):
     if anchor == "document":
         rows = TermRows("document", positives[:, 0], queries[:, None], np.empty((4, 0), np.int32))
     batch = Batch(queries, {"even": rows})
-    documents = batch.unique("document").tolist()
+    documents = batch.unique["document"].tolist()
     passages = Passages.of_counts(rng.integers(1, 4, len(documents)))
     generator = torch.Generator().manual_seed(seed)
     asked = torch.randn(3, 4, generator=generator, dtype=torch.float64)  # of 2, 4, 5
@@ -278,10 +278,10 @@ def test_a_document_scores_as_its_best_passage_for_each_query(anchor, in_batch_n
         queries, others = np.array([[0], [2], [1]], np.int32), np.array([[4, 3], [3, 5], [5, 5]], np.int32)
         rows = TermRows("document", np.array([4, 1, 4], np.int32), queries, others)
         batch, qrels = Batch(queries[:, 0], {"query": rows}), qrels_of([4], [4], [1], [], [], [])
-    count = len(batch.unique("document"))
+    count = len(batch.unique["document"])
     passages = Passages.of_counts(np.random.default_rng(0).integers(1, 4, count))
     generator = torch.Generator().manual_seed(1)
-    asked = torch.randn(len(batch.unique("query")), 4, generator=generator).double()
+    asked = torch.randn(len(batch.unique["query"]), 4, generator=generator).double()
     pieces = torch.randn(int(passages.offsets[-1]), 4, generator=generator).double().requires_grad_()
     settings = {"anchor": anchor, "negatives": [RANDOM], "in_batch_negatives": in_batch_negatives}
     terms = {"query": Term.model_validate(settings)}

@@ -66,7 +66,7 @@ class Slow:
 
 
 def lamb(*groups: dict) -> Lamb:
-    return Lamb(groups, lr=1.0, betas=BETAS, eps=EPS)
+    return Lamb([{**group, "betas": BETAS, "eps": EPS} for group in groups], lr=1.0)
 
 
 def test_ten_steps_equal_a_written_out_reference():

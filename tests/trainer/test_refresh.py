@@ -16,7 +16,7 @@ FREE = AdoptionLog()
 class Tables(RefreshQueue):
     """A queue of products whose adoption does nothing."""
 
-    kind, event, adopts_at_end, newest_suffices = "tables", "adopt", False, False
+    kind, event, is_score = "tables", "adopt", False
 
     def is_due(self, step):
         return True
@@ -26,7 +26,7 @@ class Tables(RefreshQueue):
 
 
 class Scores(Tables):
-    kind, event, adopts_at_end, newest_suffices = "dev", "evaluate", True, True
+    kind, event, is_score = "dev", "evaluate", True
 
 
 class SlowExecutor:

@@ -23,7 +23,7 @@ from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import read_json_lines, write_json
 from pyserini_ance.storage.publish import publishing
 from pyserini_ance.trainer.executors import AsyncExecutor
-from pyserini_ance.trainer.products import Refreshes
+from pyserini_ance.trainer.products import queues_of
 from pyserini_ance.trainer.refresh import AdoptionLog
 from pyserini_ance.trainer.resume import check_same_run, read_replay, replay_logs, resume_stage
 
@@ -86,12 +86,11 @@ class Stopped:
         for step in steps:
             shutil.rmtree(self.run.checkpoint("a", step))
 
-    def refreshes(self, adoption_logs=None, world: World = World()) -> Refreshes:
-        executor = AsyncExecutor(self.run, None, "", World())
-        logs = adoption_logs or {}
-        return Refreshes(self.run, "a", self.stage, IDENTITY, world, lambda product: executor, logs)
+    def refreshes(self, adoption_logs=None, world: World = World()) -> tuple:
+        given = IDENTITY, world, lambda product: AsyncExecutor(self.run, None, "", World())
+        return queues_of(self.run, "a", self.stage, *given, adoption_logs or {})
 
-    def resume(self, adoption_logs=None) -> tuple[tuple[TrainingProgress, Checkpoint] | None, Refreshes]:
+    def resume(self, adoption_logs=None) -> tuple[tuple[TrainingProgress, Checkpoint] | None, tuple]:
         adoption = self.refreshes(adoption_logs)
         return resume_stage(self.run, "a", adoption, self.log, World()), adoption
 
@@ -101,17 +100,17 @@ def stopped(tmp_path):
     return lambda refresh, evaluate=None: Stopped(RunDir(tmp_path), refresh, evaluate)
 
 
-def queues(adoption: Refreshes) -> dict:
-    return {queue.kind: queue for queue in adoption.queues}
+def queues(adoption: tuple) -> dict:
+    return {queue.kind: queue for queue in adoption}
 
 
-def opened(adoption: Refreshes, kind: str = "tables") -> list[int]:
+def opened(adoption: tuple, kind: str = "tables") -> list[int]:
     return [request.step for request in queues(adoption)[kind].pending]
 
 
-def in_use(adoption: Refreshes) -> dict:
+def in_use(adoption: tuple) -> dict:
     """By source, the step of its table's checkpoint."""
-    return {key: int(table.candidates[0, 0]) for key, table in adoption.negatives.tables.items()}
+    return {key: int(table.candidates[0, 0]) for key, table in adoption[0].tables.items()}
 
 
 def decided(made: Stopped) -> list[tuple]:
@@ -122,7 +121,7 @@ def test_tables_mined_once_stay_beside_those_that_are_refreshed(stopped):
     made = stopped({})
     made.checkpoints(0, 4, 8)
     made.mined(0, 4, 8)
-    negatives = (adoption := made.refreshes()).negatives
+    negatives = (adoption := made.refreshes())[0]
     assert negatives.newest is None
     for step in (0, 4, 8):
         negatives.advance(step, made.weights[step])
@@ -140,7 +139,7 @@ def test_tables_that_another_process_cannot_open_are_not_adopted(stopped):
     made.mined(0)
     adoption = made.refreshes(world=Doubtful())
     with pytest.raises(RuntimeError, match="a-00000000 could not be opened by another process"):
-        adoption.negatives.advance(0, made.weights[0])
+        adoption[0].advance(0, made.weights[0])
     assert in_use(adoption) == {} and not made.run.decisions.exists()
 
 
@@ -152,7 +151,7 @@ def test_adoptions_in_the_runs_own_log_are_not_decided_twice(stopped, mode, newe
     made.mined(4, 9)
     adoption = made.refreshes({"tables": AdoptionLog({5: [4]}, {4: made.weights[4]}, mode)})
     for step in range(1, 10):
-        adoption.negatives.advance(step, made.weights.get(step))
+        adoption[0].advance(step, made.weights.get(step))
     assert in_use(adoption) == {KEY: newest}
     assert [step for _, step in decided(made)] == recorded
     assert next(r["step"] for r in read_json_lines(made.run.metrics)) == 5
@@ -177,8 +176,8 @@ def test_orders_that_were_open_are_open_again(stopped):
     made.measured((8, 3))
     _, adoption = made.resume()
     assert (opened(adoption), opened(adoption, "dev")) == ([4, 8], [6])
-    assert {request.step for queue in adoption.queues for request in queue.pending} == {4, 6, 8}
-    pending = adoption.negatives.pending
+    assert {request.step for queue in adoption for request in queue.pending} == {4, 6, 8}
+    pending = adoption[0].pending
     assert all(one.weights == made.weights[one.step] and one.is_awaited for one in pending)
 
 
@@ -192,8 +191,8 @@ def test_what_was_made_of_a_checkpoint_serves_when_the_checkpoint_has_been_remov
     made.lose(4)
     found, adoption = made.resume()
     assert found[0].step == 9 and (opened(adoption), opened(adoption, "dev")) == ([4, 8], [4, 8])
-    assert {request.weights for request in adoption.negatives.pending} == {made.weights[4], made.weights[8]}
-    assert [request.step for request in adoption.negatives.collect(10)] == [4]
+    assert {request.weights for request in adoption[0].pending} == {made.weights[4], made.weights[8]}
+    assert [request.step for request in adoption[0].collect(10)] == [4]
     assert [request.step for request in queues(adoption)["dev"].collect(11)] == [4]
 
 
@@ -207,9 +206,9 @@ def test_what_was_taken_when_it_was_ready_is_taken_again_at_the_same_steps(stopp
     found, adoption = made.resume()
     assert found[0].step == 8 and in_use(adoption) == {STATIC: 0, KEY: 4}
     assert decided(made) == [("adopt", 0), ("adopt", 5), ("adopt", 11), ("evaluate", 6)]
-    assert adoption.negatives.adoption_log == AdoptionLog({11: [8]}, {8: made.weights[8]}, "resumed")
-    adoption.negatives.submit(adoption.negatives.request(8, made.weights[8]))
-    collected = {step: [r.step for r in adoption.negatives.collect(step)] for step in (8, 9, 10, 11)}
+    assert adoption[0].adoption_log == AdoptionLog({11: [8]}, {8: made.weights[8]}, "resumed")
+    adoption[0].submit(adoption[0].request(8, made.weights[8]))
+    collected = {step: [r.step for r in adoption[0].collect(step)] for step in (8, 9, 10, 11)}
     assert collected == {8: [], 9: [], 10: [], 11: [8]}
     assert queues(adoption)["dev"].adoption_log == AdoptionLog() and opened(adoption, "dev") == []
 
@@ -221,7 +220,7 @@ def test_a_replay_goes_on_with_the_script_of_the_run_that_it_repeats(stopped):
     made.adopted((0, 0), (7, 4), (9, 8))
     script = AdoptionLog({0: [0], 7: [4], 9: [8], 15: [12]}, dict.fromkeys((0, 4, 8, 12), "w"), "replay")
     _, adoption = made.resume({"tables": script})
-    assert adoption.negatives.adoption_log is script and decided(made) == [("adopt", 0), ("adopt", 7)]
+    assert adoption[0].adoption_log is script and decided(made) == [("adopt", 0), ("adopt", 7)]
 
 
 ADOPT = {"event": "adopt", "stage": "ance"}

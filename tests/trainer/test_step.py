@@ -65,7 +65,7 @@ def reference_step(model, moments: dict, number: int, batch, data) -> tuple[dict
     """Change `model` and `moments` by one step; the loss of each term and the norm before clipping."""
     qrels, rate = data.split.qrels, RATE * (3 - number) / 2  # linear decay over two steps
     query = {int(row): vector_alone(model, data.queries["train"], row, 24) for row in batch.queries}
-    rows = batch.unique("document").tolist()
+    rows = batch.unique["document"].tolist()
     document = {row: vector_alone(model, data.documents, row, 32) for row in rows}
     losses = {}
     for name, term in TERMS.items():

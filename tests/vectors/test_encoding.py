@@ -13,7 +13,7 @@ from helpers.device_counts import DeviceCounts
 from pyserini_ance.data.token_store import TokenStore
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.config import EncoderConfig
-from pyserini_ance.encoders.encoder import Encoder, to_host
+from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.initial import initial_encoder
 from pyserini_ance.vectors import encoding
 from pyserini_ance.vectors.encoding import (
@@ -56,9 +56,6 @@ class Recording:
     @property
     def rows(self) -> list[int]:
         return [row for batch in self.batches for row in batch]
-
-    def encode_rows(self, tokens, *arguments):
-        return to_host(self.encode_on_device(tokens, *arguments), tokens)
 
     def encode_on_device(self, *arguments):
         for rows, vectors in self.encoder.encode_on_device(*arguments):

@@ -75,7 +75,7 @@ def test_real_vectors_from_a_memory_map(tmp_path, small_blocks, backend, monkeyp
     if "copy" in backend:
         monkeypatch.setattr(np, "array", None)  # it copies blocks of an array
         mapped = search.as_tensor(mapped)
-    find = search.searcher(mapped, backend.partition(",")[0], "cpu", World(), documents_per_block=7)
+    find = search.searcher(mapped, backend.partition(",")[0], "cpu", World())
     scores, rows = search.search_arrays(find, queries, 10)
     monkeypatch.undo()
     np.testing.assert_allclose(scores, expected[0], atol=1e-5)
@@ -98,11 +98,12 @@ def test_candidates_by_the_first_numbers_are_ranked_by_all(backend):
 
 @pytest.mark.parametrize("are_resident", [True, False])
 @pytest.mark.parametrize("asked_on", ["cpu", "meta"])
-def test_a_search_on_a_gpu_waits_for_nothing(are_resident, asked_on):
+def test_a_search_on_a_gpu_waits_for_nothing(are_resident, asked_on, monkeypatch):
     """Queries go over once; documents that are not there already, block by block."""
+    monkeypatch.setattr(search, "DOCUMENTS_PER_BLOCK", 100)
     documents = np.ones((300, 8), np.float32)
     on_device = torch.empty(300, 8, device=META) if are_resident else documents
-    find = search.searcher(on_device, "torch", "meta", World(), 100)
+    find = search.searcher(on_device, "torch", "meta", World())
     queries = torch.ones(2 * search.QUERIES_PER_BLOCK + 1, 8, device=asked_on)
     with DeviceCounts() as counts:
         scores, rows = find(queries, 20)

@@ -11,8 +11,8 @@ import numpy as np
 from pyserini_ance.data.known_positives import is_known_positive
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.negatives.snapshot import Snapshot
-from pyserini_ance.negatives.table import PADDING
-from pyserini_ance.recipe.components import Component
+from pyserini_ance.negatives.table import PADDING, select
+from pyserini_ance.recipe.components import MiningComponent
 from pyserini_ance.storage.error_text import naming_own
 
 # Names of removals, in counts of dropped candidates.
@@ -61,15 +61,13 @@ class Candidates:
         return mask
 
 
-class Filter(Component):
+class Filter(MiningComponent):
     """A rule that removes false negatives from the candidates of a source.
 
     expensive: the filter sees only candidates that all cheap filters keep, and only as many as a table needs.
     needs_positive_scores: the filter reads `Candidates.positive_scores`.
     compares_candidates: an expensive filter that judges candidates by others of their anchor, and therefore
         sees all at once.
-    promotes: what the filter removes becomes a positive of its anchor.
-    needs: inputs that the run must prepare, as `Teacher.needs`.
     extra_candidates: the number of candidates that the filter always removes; the source retrieves as many
         more.
     """
@@ -77,17 +75,12 @@ class Filter(Component):
     expensive: ClassVar[bool] = False
     needs_positive_scores: ClassVar[bool] = False
     compares_candidates: ClassVar[bool] = False
-    promotes: ClassVar[bool] = False
-    needs: ClassVar[frozenset[str]] = frozenset()
     extra_candidates: ClassVar[int] = 0
 
     @property
     def removal(self) -> str:
         """The name of the filter's removals, in counts of dropped candidates."""
         return PROMOTED if self.promotes else str(self.kind)
-
-    def check_data(self, anchor_set: AnchorSet) -> None:
-        """Raises ValueError or RuntimeError, before training, if the filter does not apply to this data."""
 
     @abstractmethod
     def mask(self, candidates: Candidates) -> np.ndarray:
@@ -177,17 +170,3 @@ def apply_masks(
         remaining &= ~mask
     rows, best = select(remaining, width, (candidates, np.int32(PADDING)), (scores, np.float32(-np.inf)))
     return rows, best, dropped
-
-
-def select(mask: np.ndarray, width: int, *arrays: tuple[np.ndarray, np.generic]) -> list[np.ndarray]:
-    """The first `width` entries of each row of the arrays where `mask` (A, n) is true, in order.
-
-    arrays: pairs of an array (A, n) and its padding. Shorter rows end with the padding; the result has the
-        padding's type.
-    """
-    kept = mask & (np.cumsum(mask, axis=1, dtype=np.int32) <= width)
-    filled = np.arange(min(width, mask.shape[1])) < kept.sum(1)[:, None]
-    chosen = [np.full(filled.shape, padding) for _, padding in arrays]
-    for selected, (array, _) in zip(chosen, arrays, strict=True):
-        selected[filled] = array[kept]
-    return chosen

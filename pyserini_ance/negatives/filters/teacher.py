@@ -45,16 +45,12 @@ class TeacherFilter(Filter):
         return self.teacher.compares_candidates
 
     @property
-    def promotes(self) -> bool:  # type: ignore[override]
+    def promotes(self) -> bool:
         return self.then == "promote"
-
-    @property
-    def needs(self) -> frozenset[str]:  # type: ignore[override]
-        return self.teacher.needs
 
     def check_data(self, anchor_set: AnchorSet) -> None:
         _ = self.teacher.files
-        self.teacher.check_data(anchor_set)
+        super().check_data(anchor_set)
 
     def mask(self, candidates: Candidates) -> np.ndarray:
         anchor_set, snapshot = candidates.anchor_set, candidates.snapshot

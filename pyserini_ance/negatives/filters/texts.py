@@ -9,6 +9,7 @@ import numpy as np
 from pyserini_ance.data.answer_matching import ANSWERS, FIELD, Tokens, contain_answers, read_answers
 from pyserini_ance.data.known_positives import is_known_positive
 from pyserini_ance.data.prepared import AnchorSet
+from pyserini_ance.data.texts import text_key
 from pyserini_ance.negatives.filters.base import Candidates, Filter
 from pyserini_ance.negatives.table import PADDING
 
@@ -68,8 +69,7 @@ class Duplicates(Filter):
         rows = np.unique(np.concatenate([candidates.rows[present], known_positives.rows]))
         # (R,) int64: rows with equal texts have equal ids.
         built = (snapshot.tokenization.text(side, texts[row]) for row in rows.tolist())
-        normalized = (" ".join(text.split()).casefold().encode() for text in built)
-        digests = (hashlib.blake2b(text, digest_size=8).digest() for text in normalized)
+        digests = (hashlib.blake2b(text_key(text).encode(), digest_size=8).digest() for text in built)
         numbers = (int.from_bytes(digest, "little") for digest in digests)
         text_ids = np.unique(np.fromiter(numbers, np.uint64, len(rows)), return_inverse=True)[1]
         # With rows replaced by text ids, a candidate with the text of a known positive is a known positive.

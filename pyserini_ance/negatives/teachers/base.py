@@ -21,7 +21,7 @@ from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.data.scored_pairs import ScoredPairs
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.table import PADDING, NegativeTable
-from pyserini_ance.recipe.components import Component
+from pyserini_ance.recipe.components import MiningComponent
 from pyserini_ance.storage.files import sha256_json, whole_file
 from pyserini_ance.storage.progress import progress_bar
 
@@ -63,23 +63,18 @@ class TeacherContext:
         return self.snapshot.cache
 
 
-class Teacher(Component):
+class Teacher(MiningComponent):
     """A model, or a ranking, whose scores of pairs the retriever learns from.
 
     compares_candidates: a pair's score depends on the other pairs of its anchor in the same call.
-    needs: inputs that the run must prepare: `bm25`, or `teachers.NAME` for a cross-encoder that it trains.
     """
 
     compares_candidates: ClassVar[bool] = False
-    needs: ClassVar[frozenset[str]] = frozenset()
 
     @property
     def files(self) -> tuple[Path, ...]:
         """The files that the scores come from. Raises FileNotFoundError for a missing file."""
         return ()
-
-    def check_data(self, anchor_set: AnchorSet) -> None:
-        """Raises ValueError or RuntimeError, before training, if the teacher cannot score this data."""
 
     @abstractmethod
     def score(self, pairs: Pairs, context: TeacherContext) -> np.ndarray:

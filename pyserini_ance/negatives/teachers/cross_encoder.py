@@ -34,7 +34,7 @@ class CrossEncoderTeacher(Teacher):
     """The maximum length of a pair; null: the model's own limit."""
 
     @property
-    def needs(self) -> frozenset[str]:  # type: ignore[override]
+    def needs(self) -> frozenset[str]:
         return frozenset({self.model} if self.model.startswith(TRAINED) else ())
 
     @property

@@ -6,7 +6,6 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.negatives.teachers.base import Pairs, Teacher, TeacherContext
 from pyserini_ance.recipe.components import component_of
 
@@ -38,16 +37,8 @@ class Hybrid(Teacher):
     compares_candidates: ClassVar[bool] = True
 
     @property
-    def needs(self) -> frozenset[str]:  # type: ignore[override]
-        return frozenset().union(*(teacher.needs for teacher in self.teachers))
-
-    @property
     def files(self) -> tuple[Path, ...]:
         return tuple(path for teacher in self.teachers for path in teacher.files)
-
-    def check_data(self, anchor_set: AnchorSet) -> None:
-        for teacher in self.teachers:
-            teacher.check_data(anchor_set)
 
     def score(self, pairs: Pairs, context: TeacherContext) -> np.ndarray:
         total = np.zeros(len(pairs), np.float32)

@@ -1,7 +1,7 @@
 """Scores of a ranking as teacher: BM25's, which the run makes, or those of a file that any model made."""
 
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -24,7 +24,9 @@ class Bm25Teacher(Teacher):
 
     kind: Literal["bm25"] = "bm25"
 
-    needs: ClassVar[frozenset[str]] = frozenset({"bm25"})
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"bm25"})
 
     def score(self, pairs: Pairs, context: TeacherContext) -> np.ndarray:
         scored = scores_in_file(context.snapshot.data.training_rankings["bm25"], self.kind, context)

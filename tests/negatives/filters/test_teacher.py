@@ -2,7 +2,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from helpers.filter_fixture import apply_filters, candidates_of
+from helpers.filter_fixture import apply_filters, candidates_of, table_of
 
 from pyserini_ance.negatives.ann import Ann
 from pyserini_ance.negatives.filters.base import KNOWN_POSITIVES, filter_masks
@@ -135,7 +135,7 @@ def test_a_source_keeps_what_was_promoted_apart(split_of, snapshot_of, tmp_path)
     rules = [{**asks, "max_score": 8}, {**asks, "max_score": 3, "then": "promote"}]
     source = Ann(top_k=5, filters=rules)
     assert source.promotes and not Ann(filters=source.filters[:1]).promotes
-    table = source.mine(snapshot, snapshot.anchor_set("query"))
+    table = table_of(source, snapshot)
     assert table.candidates[:, :4].tolist() == [[3, 4, PADDING, PADDING], [3, 1, 0, PADDING]]
     assert table.promoted.tolist() == [[0, 2], [1, 2]]
     assert table.dropped == {"known positives": 2, "teacher": 1}

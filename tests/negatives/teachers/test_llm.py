@@ -2,7 +2,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.filter_fixture import candidates_of
+from helpers.filter_fixture import candidates_of, table_of
 from helpers.language_model import KEY, language_model
 from pydantic import ValidationError
 
@@ -108,7 +108,7 @@ def test_a_filter_drops_or_promotes_what_a_judge_finds_relevant(context, prompt,
         judge = {"kind": "llm", "url": model.url, "model": "judge", "prompt": prompt}
         asks = {"kind": "teacher", "teacher": judge, "max_score": 2, "then": then}
         snapshot = context.snapshot
-        table = Ann(top_k=5, filters=[asks]).mine(snapshot, snapshot.anchor_set("query"))
+        table = table_of(Ann(top_k=5, filters=[asks]), snapshot)
         assert table.candidates.tolist() == [[1, 2, 3, 4, PADDING], [4, 2, 0, PADDING, PADDING]]
         assert (table.promoted is not None and table.promoted.tolist() == [[1, 3]]) == (then == "promote")
         assert snapshot.judges == {"llm judge": sha256_json(["judge", "{query} {document}"])}
