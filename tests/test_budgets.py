@@ -34,7 +34,7 @@ WHOLE = {
     "lines of imports": 2_750,
     "lines of the reading path": 1_443,
     "modules that trainer/batch.py imports": 11,
-    "lines of benchmarks": 5_592,
+    "lines of benchmarks": 5_593,
     "lines of tests": 33_134,
 }
 

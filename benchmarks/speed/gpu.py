@@ -61,8 +61,9 @@ def _encode_rows(bench: Bench, lengths: np.ndarray, budget: int | None) -> dict[
     encoder, tokens = load_encoder(bench.model.folder, bench.device), bench.model.tokens(lengths)
 
     def work() -> None:
-        settings = "document", bench.precision, budget
-        for _ in to_host(encoder.encode_on_device(tokens, np.arange(len(tokens)), *settings), tokens):
+        rows = np.arange(len(tokens))
+        encoded = encoder.encode_on_device(tokens, rows, "document", bench.precision, budget)
+        for _ in to_host(encoded, tokens):
             pass
 
     seconds = bench.seconds(work)
