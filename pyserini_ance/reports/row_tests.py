@@ -37,7 +37,7 @@ def significance(
     test, of_test = t_test, "a paired t test"
     if within is not None:
         test = partial(equivalence, margin=within)
-        of_test = f"paired t tests that it is beyond {-within:g} and below {within:g}, the larger one"
+        of_test = f"two one-sided paired t tests for a difference within {within:g}"
     found = tested(systems, baseline, test=test)
     note = (
         f"against {baseline}: mean difference over the test queries, p value of {of_test} (Holm over "

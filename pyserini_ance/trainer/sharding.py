@@ -34,26 +34,27 @@ def shard(
     Where all weights train, returns an encoder for the whole (`gather_weights`), which `make` makes on the
     main process; else None. Raises ValueError for fp16.
     """
-    if is_full := encoder.adapters is None:
+    form = None
+    if encoder.adapters is None:
         if precision == "fp16":
             raise ValueError("shard: gradients in parts have no loss scale; set precision=bf16")
         form = make() if world.is_main else encoder
     towers, mesh = encoder.towers, init_device_mesh(torch.device(world.device).type, (world.size,))
     trains = nn.ModuleList(towers.tower(side) for side in sides_of(stage.trainable))
-    whole = {*towers.parameters()} - {*trains.parameters()}
+    ignored = {*towers.parameters()} - {*trains.parameters()}
     if encoder.adapters is not None:
-        whole |= {weight for weight in towers.parameters() if weight.requires_grad}
+        ignored |= {weight for weight in towers.parameters() if weight.requires_grad}
     for model in transformers_in(trains):
         name, _ = find_layers(model, "shard", encoder.config.model)
         for layer in model.get_submodule(name):
-            fully_shard(layer, mesh=mesh, ignored_params=whole)
+            fully_shard(layer, mesh=mesh, ignored_params=ignored)
     # The rest; sentence-transformers calls the model's `forward` itself, which no hook sees.
-    fully_shard(towers, mesh=mesh, ignored_params=whole)
+    fully_shard(towers, mesh=mesh, ignored_params=ignored)
     for module in towers.modules():
         if isinstance(module, FSDPModule):
             module.set_gradient_divide_factor(1.0)
             module.set_force_sum_reduction_for_comms(True)  # gloo knows no PREMUL_SUM
-    return form if is_full else None
+    return form
 
 
 def gather_weights(encoder: Encoder, whole: Encoder, world: World) -> None:

@@ -108,7 +108,6 @@ class StageTrainer:
         if is_sharded:
             form = partial(encoder_to_train, source.encoder, source.hashes, self.stage, recipe.seed)
             whole = shard(self.encoder, self.stage, world, precision, form)
-        self.sums_gradients = whole is None  # those of parts are sums
         self.optimizer = build_optimizer(towers, self.stage.optimizer)
         # Gradients too small for fp16 are scaled up with the loss; other precisions need no scale.
         self.scaler = torch.amp.GradScaler(device.type, enabled=precision == "fp16")
@@ -178,8 +177,7 @@ class StageTrainer:
             report.add(losses, counts, chunk.share)
             chunk.backward(self.scaler.scale(weighted_sum(terms, losses)))
         parameters = list(towers.parameters())
-        if self.sums_gradients:
-            sum_gradients(parameters, self.world)
+        sum_gradients(parameters, self.world)
         self.scaler.unscale_(self.optimizer)
         norm = clip_grad_norm_(parameters, self.stage.optimizer.max_grad_norm)
         norm = norm.full_tensor() if isinstance(norm, DTensor) else norm

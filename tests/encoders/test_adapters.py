@@ -207,5 +207,7 @@ def test_token_vectors_have_no_layers(start, tmp_path):
     towers = start(tmp_path / "static", tokenization={}).towers
     with pytest.raises(SettingError, match=r"a\.lora: the encoder has no Transformer"):
         check_trainable(towers, stage({}), "a")
+    with pytest.raises(SettingError, match="shard: the encoder has no Transformer"):
+        check_trainable(towers, stage(None), "a", shards=True)
     with pytest.raises(SettingError, match=r"a\.gradient_checkpointing: the model does not support it"):
         check_trainable(towers, stage(None, gradient_checkpointing=True), "a")
