@@ -24,7 +24,6 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
-from torch.distributed.tensor import DTensor
 
 from pyserini_ance.distributed.failures import PeerError, begin_shutdown
 
@@ -263,13 +262,12 @@ BUCKET_BYTES = 64 * 2**20
 
 
 def sum_gradients(parameters: Iterable[nn.Parameter], world: World) -> None:
-    """Replace each gradient by its sum over all processes; one that is None on all of them stays None. Those
-    of weights in parts are sums.
+    """Replace each gradient by its sum over all processes; one that is None on all of them stays None.
 
     Called by all processes, after the backward passes of a step. The sums have the same bits on all. Raises
     PeerError when another process has ended; gradients are then not to be used.
     """
-    trained = [one for one in parameters if one.requires_grad and not isinstance(one, DTensor)]
+    trained = [parameter for parameter in parameters if parameter.requires_grad]
     if world.size == 1 or not trained:
         return
     has_gradient = torch.tensor([parameter.grad is not None for parameter in trained], dtype=torch.int32)

@@ -177,7 +177,7 @@ class StageTrainer:
             report.add(losses, counts, chunk.share)
             chunk.backward(self.scaler.scale(weighted_sum(terms, losses)))
         parameters = list(towers.parameters())
-        sum_gradients(parameters, self.world)
+        sum_gradients([p for p in parameters if not isinstance(p, DTensor)], self.world)  # those are sums
         self.scaler.unscale_(self.optimizer)
         norm = clip_grad_norm_(parameters, self.stage.optimizer.max_grad_norm)
         norm = norm.full_tensor() if isinstance(norm, DTensor) else norm

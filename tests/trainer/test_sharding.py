@@ -16,8 +16,8 @@ from pyserini_ance.pipeline.preparation import read_collection, tokenize
 from pyserini_ance.refresher.refresher import Refresher
 from pyserini_ance.runs.checkpoint import TRAINING, Checkpoint, TrainingProgress, publish_checkpoint
 from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.trainer import sharding
 from pyserini_ance.trainer.executors import SyncExecutor
-from pyserini_ance.trainer.sharding import shard
 from pyserini_ance.trainer.trainer import StageTrainer
 
 OWN = {"own": {"negatives": [{"kind": "random", "num_negatives": 2}], "loss": LOSS}}
@@ -79,10 +79,8 @@ def trained(world: World, recipe, folder: Path, resume: bool = False) -> tuple[W
 )
 def test_weights_in_parts_train_as_whole_ones(still, run_processes, tmp_path, precision, terms, settings):
     found = []
-    for name, in_parts in (("whole", False), ("parts", True)):
-        recipe = still(
-            {"a": make_stage(terms=terms, steps=3, **settings)}, precision=precision, shard=in_parts
-        )
+    for name, shard in (("whole", False), ("parts", True)):
+        recipe = still({"a": make_stage(terms=terms, steps=3, **settings)}, precision=precision, shard=shard)
         found.append(run_processes(2, trained, recipe, tmp_path / name))
     (whole, nothing), _ = found[0]
     (parts, shapes), (same, _) = found[1]
@@ -95,7 +93,7 @@ def test_weights_in_parts_train_as_whole_ones(still, run_processes, tmp_path, pr
 def test_a_run_goes_on_whole_or_in_parts(still, run_processes, tmp_path, first, then):
     """From the checkpoint of step 2 of 4, on two processes and on one."""
     stage = make_stage(terms=OWN, steps=4, save_every_steps=2, optimizer=LAMB)
-    of_shard = {in_parts: still({"a": stage}, shard=in_parts) for in_parts in (True, False)}
+    of_shard = {shard: still({"a": stage}, shard=shard) for shard in (True, False)}
     whole, _ = trained(World(), of_shard[False], tmp_path / "whole")
     run_processes(2, trained, of_shard[first], tmp_path / "run")
     shutil.rmtree(RunDir(tmp_path / "run").checkpoint("a", 4))
@@ -107,4 +105,4 @@ def test_gradients_in_parts_have_no_loss_scale(still):
     recipe = still({"a": make_stage(terms=OWN)})
     encoder = initial_encoder(recipe.encoder, 0)
     with pytest.raises(ValueError, match="no loss scale; set precision=bf16"):
-        shard(encoder, recipe.stages["a"], World(), "fp16", lambda: encoder)
+        sharding.shard(encoder, recipe.stages["a"], World(), "fp16", lambda: encoder)

@@ -210,17 +210,7 @@ def test_refresh_costs_add_up_what_refreshes_encoded(make_run):
     encoded = [{"documents": 2000}, {"documents": 500, "recall": 0.5}, {"documents": 500, "recall": 0.75}]
     records = [generation(4 * i, 4 * i, None) | {"encoded": of} for i, of in enumerate(encoded)]
     runs = [make_run("some", [LAST], records, MINED), make_run("none", [LAST], (), MINED)]
-    found = refresh_costs.study(runs[:1])
-    assert found.rows == [
-        {
-            "run": "some",
-            "recipe": "set/ance",
-            "documents": 3000,
-            "recall": 0.75,
-            "refresh seconds": 5.0,
-            "RR@10": 0.5,
-        }
-    ]
-    assert len(found.panels) == 1
+    [row] = refresh_costs.study(runs[:1]).rows
+    assert [row[key] for key in ("documents", "recall", "refresh seconds", "RR@10")] == [3000, 0.75, 5.0, 0.5]
     with pytest.raises(NotKept, match="no refresh encoded documents"):
         refresh_costs.study(runs)
