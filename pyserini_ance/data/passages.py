@@ -88,28 +88,15 @@ class Passages:
         most the number of documents.
         """
         k = min(k, len(self))
-        return self.best(*search(queries, k * self.max_passages), k)
-
-    def best(self, scores: np.ndarray, rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """Turn rankings of passages (Q, n), best first, into rankings of documents (Q, k).
-
-        A document ranks by its best passage. The result is exact if n = k * max_passages, since so many
-        passages cover at least k documents. A ranking that ends early (with -1, from an approximate index)
-        gives one of fewer documents, padded with -1. Raises ValueError if a complete ranking covers fewer
-        than k documents.
-        """
-        best_scores, best_documents = self.of_ranking(scores, rows)
-        if (short := (rows >= 0).all(1) & (best_documents[:, :k] < 0).any(1)).any():
-            raise ValueError(
-                f"{int(short.sum())} rankings of {rows.shape[1]} passages hold fewer than {k} documents; "
-                "search deeper"
-            )
-        return best_scores[:, :k], best_documents[:, :k]
+        # Exact: so many passages cover at least k documents.
+        scores, rows = self.of_ranking(*search(queries, k * self.max_passages))
+        return scores[:, :k], rows[:, :k]
 
     def of_ranking(self, scores: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The documents of rankings of passages (Q, n), best first: scores and rows (Q, n) of documents.
 
-        A document ranks by its best passage. Fewer than n documents end with -inf and -1.
+        A document ranks by its best passage. Fewer than n documents end with -inf and -1, as rankings of an
+        approximate index that end early do.
         """
         documents = self.documents(rows)
         first = ~repeats(documents) & (documents >= 0)

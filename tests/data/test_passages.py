@@ -24,7 +24,9 @@ def test_the_best_documents_agree_with_a_slow_maximum():
     scores = rng.integers(0, 40, (20, counts.sum())).astype(np.float32)  # many tie
     ties = np.broadcast_to(np.arange(scores.shape[1]), scores.shape)
     order = np.lexsort((ties, -scores), axis=-1)[:, : 7 * passages.max_passages]
-    result, documents = passages.best(np.take_along_axis(scores, order, 1), order, 7)
+    result, documents = passages.search(
+        lambda own, k: (np.take_along_axis(own, order, 1), order[:, :k]), scores, 7
+    )
     for query, own in enumerate(scores):
         ranges = zip(passages.offsets, passages.offsets[1:], strict=False)
         # by the first of a document's best passages, where documents tie
@@ -51,9 +53,9 @@ def test_merged_rankings_agree_with_a_slow_maximum(monkeypatch):
 def test_a_ranking_that_ends_early_gives_fewer_documents():
     passages = Passages(np.array([0, 3, 4, 6]))
     scores = np.array([[9, 8, 7, -99], [9, 6, -99, -99]], np.float32)
-    result, documents = passages.best(scores, np.array([[4, 5, 1, -1], [0, 3, -1, -1]]), 3)
-    assert documents.tolist() == [[2, 0, -1], [0, 1, -1]] and documents.dtype == np.int32
-    assert result.tolist() == [[9, 7, -np.inf], [9, 6, -np.inf]] and result.dtype == np.float32
+    result, documents = passages.of_ranking(scores, np.array([[4, 5, 1, -1], [0, 3, -1, -1]]))
+    assert documents.tolist() == [[2, 0, -1, -1], [0, 1, -1, -1]] and documents.dtype == np.int32
+    assert result.tolist() == [[9, 7, *[-np.inf] * 2], [9, 6, *[-np.inf] * 2]] and result.dtype == np.float32
 
 
 def read(store: TokenStore, passages: Passages, length: int) -> list[list[list[int]]]:
