@@ -145,11 +145,6 @@ def open_store(folder: Path, specials: Specials) -> TokenStore:
     return TokenStore(ids, offsets, specials)
 
 
-def token_lengths(folder: Path) -> np.ndarray:
-    """(N,) int64: the lengths of the texts of an existing store, whole and without special tokens."""
-    return np.diff(np.load(folder / "offsets.npy", mmap_mode="r", allow_pickle=False))
-
-
 def _calls(texts: Texts) -> Iterator[list[dict[str, str]]]:
     """The texts in the blocks that a tokenizer gets; a longer text than CHARACTERS_PER_CALL is one alone."""
     for records in texts.blocks(TEXTS_PER_CALL):

@@ -7,9 +7,8 @@ import numpy as np
 
 from pyserini_ance.data.collection import Collection, Side, Texts
 from pyserini_ance.data.formats.format import DOCUMENTS
-from pyserini_ance.data.token_store import token_lengths
-from pyserini_ance.encoders.initial import initial_tokenizer
-from pyserini_ance.encoders.tokenization import count_cut, count_cut_characters, describe_blank, token_folder
+from pyserini_ance.data.token_store import TokenStore
+from pyserini_ance.encoders.tokenization import count_cut, count_cut_characters, describe_blank
 from pyserini_ance.evaluation.tables import table_with_legend
 from pyserini_ance.pipeline import bm25_rankings, preparation
 from pyserini_ance.pipeline.data_checks import data_warnings
@@ -46,14 +45,16 @@ def prepare_data(recipe: Recipe) -> str:
         begun.append(time.perf_counter())
     spans = zip(PARTS, pairwise(begun), strict=False)
     seconds = [f"{part} {end - start:.1f}" for part, (start, end) in spans]
-    tokenizer, tokenization = initial_tokenizer(recipe.encoder), recipe.encoder.tokenization
-    stores: dict[str, tuple[Side, Texts]] = {"documents": ("document", collection.documents)}
-    stores |= {name: ("query", split.queries) for name, split in collection.splits.items()}
+    tokenization = recipe.encoder.tokenization
+    documents = data.documents.whole[0] if data.documents.whole else data.documents
+    stores: dict[str, tuple[Side, Texts, TokenStore]] = {
+        "documents": ("document", collection.documents, documents)
+    }
+    stores |= {one: ("query", split.queries, data.queries[one]) for one, split in collection.splits.items()}
     rows, warnings = [], []
-    for name, (side, texts) in stores.items():
-        counts = _counts(recipe, collection, name)
-        lengths = token_lengths(token_folder(recipe.cache, tokenizer.key(side), texts))
-        cut, limit = count_cut(lengths, tokenizer.specials[side], tokenization.side(side))
+    for name, (side, texts, tokens) in stores.items():
+        counts, lengths = _counts(recipe, collection, name), np.diff(tokens.offsets)
+        cut, limit = count_cut(lengths, tokens.specials, tokenization.side(side))
         parts = [f"{_percent(cut, len(texts))} at {limit}"]
         if at_characters := count_cut_characters(texts, side, tokenization):
             share = _percent(at_characters, len(texts))
@@ -72,7 +73,7 @@ def prepare_data(recipe: Recipe) -> str:
                 "used": numbers[1] if prefix else f"{len(collection.documents):,}",
                 "judgments": numbers[2] if prefix else None,
                 "tokens": f"{lengths.sum():,}",
-                "median tokens": f"{int(np.median(lengths)) + sum(map(len, tokenizer.specials[side][:2])):,}",
+                "median tokens": f"{int(np.median(lengths)) + sum(map(len, tokens.specials[:2])):,}",
                 "cut": ", ".join(parts),
                 "skipped": ", ".join(skipped) or None,
                 "published": ", ".join(f"{n:,} {what}" for what, (_, n) in counts.items() if n is not None)
@@ -90,7 +91,7 @@ def prepare_data(recipe: Recipe) -> str:
     if blank := describe_blank(collection.documents, data.blank_documents, template):
         warnings.append(f"warning: documents: {blank}")
     warnings += [f"warning: {line}" for line in data_warnings(recipe, collection)]
-    repeated = {name: len(texts.same) for name, (_, texts) in stores.items()}
+    repeated = {name: len(texts.same) for name, (_, texts, _) in stores.items()}
     several = [f"{count:,} of {name}" for name, count in repeated.items() if count]
     copies = f"texts that occur several times: {', '.join(several) or 'none'}"
     table = table_with_legend(rows, COLUMNS, *LEGEND, copies)
