@@ -46,7 +46,7 @@ def main(
     """Mine hard negatives with any encoder over any collection, for any trainer."""
     console.begin()
     from pyserini_ance import api
-    from pyserini_ance.distributed.world import World, device_of
+    from pyserini_ance.distributed.world import World
     from pyserini_ance.pipeline.advice import advise as advise_on
     from pyserini_ance.pipeline.mining import collection_files, mine_negatives, read_source
     from pyserini_ance.recipe.models import Bm25, Encoding
@@ -72,7 +72,7 @@ def main(
         output.parent.mkdir(parents=True, exist_ok=True)
     given = parsing.encoder_settings(encoder_settings)
     with logging_redirect_tqdm(), World.join(device).session() as world:
-        model = load_any_encoder(encoder, device_of(world.device), given=given)
+        model = load_any_encoder(encoder, world.device, given=given)
         if world.size > 1:  # the others then find it in the cache
             world.on_main(lambda: api.load_collection(collection, cache=cache) and None)
         texts = api.load_collection(collection, cache=cache)

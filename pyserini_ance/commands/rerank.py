@@ -35,6 +35,7 @@ def main(
     logging.basicConfig(format="%(message)s")
     interrupt_on_termination()
     from pyserini_ance.data.trec import read_qrels
+    from pyserini_ance.distributed.world import device_of
     from pyserini_ance.encoders.cross_encoder_model import BATCH_PAIRS, CrossEncoderModel
     from pyserini_ance.encoders.hardware import resolve_precision
     from pyserini_ance.evaluation.tables import table_with_legend
@@ -42,13 +43,14 @@ def main(
     from pyserini_ance.reports.ranking_inputs import open_ranking
     from pyserini_ance.reports.reranking import rerank, search_timer
 
+    device = device_of(device)
     ranked = open_ranking(source, run, split)
     tests = ranked.recipe.final_evaluation
     chosen = parse_measures(measures) if measures else tests.measures_of(ranked.split)
     judgments = read_qrels(qrels) if qrels else None
     timer = search_timer(source, ranked, time_first_stage) if time_first_stage else list[float]
     used = resolve_precision(precision, device)
-    scorer = CrossEncoderModel(model, None if device == "auto" else device, length_tokens, used)
+    scorer = CrossEncoderModel(model, device, length_tokens, used)
     settings = {"model": model, "length_tokens": length_tokens, "precision": used}
     settings |= {"batch_pairs": BATCH_PAIRS, "device": scorer.device}
     cutoffs = sorted(set(first or [FIRST]))

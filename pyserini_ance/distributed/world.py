@@ -41,10 +41,14 @@ def device_of(setting: str) -> str:
     """Return this process's device for a recipe's `setting` (auto, cpu, cuda, cuda:N).
 
     Under torchrun every process has its own GPU: that of its LOCAL_RANK, counted from N. Raises ValueError
-    when there are too few GPUs.
+    when there are no GPUs, or too few.
     """
-    if setting == "cpu" or (setting == "auto" and not torch.cuda.is_available()):
+    has_gpu = torch.cuda.is_available()
+    if setting == "cpu" or (setting == "auto" and not has_gpu):
         return "cpu"
+    if not has_gpu:
+        cure = "run `pyserini-ance doctor` for the cause, or use device: auto"
+        raise ValueError(f"device is {setting}, but torch finds no GPU; {cure}")
     if "LOCAL_RANK" not in os.environ:
         return "cuda" if setting == "auto" else setting
     first, processes = int(setting.partition(":")[2] or 0), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))

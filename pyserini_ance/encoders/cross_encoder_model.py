@@ -32,11 +32,7 @@ class CrossEncoderModel:
     """
 
     def __init__(
-        self,
-        model: str,
-        device: str | None = None,
-        length_tokens: int | None = None,
-        precision: Precision = "fp32",
+        self, model: str, device: str, length_tokens: int | None = None, precision: Precision = "fp32"
     ):
         from sentence_transformers import CrossEncoder as Model
         from transformers import AutoModelForSequenceClassification

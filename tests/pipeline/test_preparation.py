@@ -1,7 +1,6 @@
 from contextlib import nullcontext
 
 import pytest
-import torch
 from helpers.stages import RANDOM, changed, make_stage
 
 from pyserini_ance.data.given_collection import make_collection
@@ -9,7 +8,7 @@ from pyserini_ance.data.trec import read_qrels
 from pyserini_ance.distributed.world import World
 from pyserini_ance.evaluation import metrics
 from pyserini_ance.pipeline.data_checks import check_template, data_warnings
-from pyserini_ance.pipeline.experiment import Experiment, check_device
+from pyserini_ance.pipeline.experiment import Experiment
 from pyserini_ance.pipeline.preparation import read_collection, stored_collection
 from pyserini_ance.recipe.load import load
 from pyserini_ance.runs.rundir import RunDir
@@ -96,12 +95,6 @@ def test_a_ranking_to_put_in_another_order_is_checked_before_training(small_reci
             read_collection(recipe)
     run.write_text("test-0 Q0 red-apple 1 1.0 t\n")
     assert len(read_collection(recipe).documents) == 30
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_a_missing_gpu_is_refused(small_recipe):
-    with pytest.raises(ValueError, match="device is cuda, but torch finds no GPU"):
-        check_device(small_recipe({"a": STAGE}, device="cuda"))
 
 
 @pytest.mark.parametrize(

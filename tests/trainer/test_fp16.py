@@ -7,7 +7,7 @@ import torch
 from helpers.stage_fixture import StopAt, Training
 from helpers.stages import LOSS
 
-from pyserini_ance.pipeline.experiment import check_device
+from pyserini_ance.pipeline.experiment import check_precision
 from pyserini_ance.recipe.term import Term
 from pyserini_ance.trainer.objective import Counts
 from pyserini_ance.trainer.step_report import LossNotFinite, StepReport
@@ -86,4 +86,4 @@ def test_what_no_scale_would_mend_stops_training():
 def test_training_on_a_cpu_refuses_fp16(small_recipe):
     stage = {"steps": 1, "batch_queries": 1, "optimizer": {"learning_rate": 1e-3}, "terms": TERMS}
     with pytest.raises(ValueError, match="precision is fp16, but training is on the CPU"):
-        check_device(small_recipe({"a": stage}, precision="fp16"))
+        check_precision(small_recipe({"a": stage}, precision="fp16"))
