@@ -9,12 +9,12 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Literal
 
-import numpy as np
 from ir_measures import Measure
 
-from pyserini_ance.data import given_collection
 from pyserini_ance.data.collection import Collection as Collection
 from pyserini_ance.data.formats.lines import shown
+from pyserini_ance.data.given_collection import make_collection as make_collection
+from pyserini_ance.data.given_collection import qrels_of, run_of
 from pyserini_ance.data.trec import read_qrels, read_run
 from pyserini_ance.distributed.world import device_of
 from pyserini_ance.encoders.config import EncoderConfig, PoolingMode
@@ -37,7 +37,7 @@ from pyserini_ance.reports import finish
 from pyserini_ance.runs import rundir
 from pyserini_ance.runs.any_encoder import load_any_encoder
 from pyserini_ance.trainer.callbacks import TrainerCallback as TrainerCallback
-from pyserini_ance.vectors.search import search_given
+from pyserini_ance.vectors.search import search as search
 
 DEFAULT_SOURCE = {"kind": "ann", "top_k": 200}
 
@@ -150,31 +150,6 @@ def load_collection(
     return mining.load_collection(settings, cache_folder(cache))
 
 
-def make_collection(
-    documents: given_collection.Records,
-    queries: Mapping[str, given_collection.Records],
-    judgments: Mapping[str, Mapping[str, Mapping[str, int]]],
-    *,
-    relevance_threshold: int = 1,
-    skip: Sequence[Literal["unknown_ids", "empty_documents"]] = (),
-) -> Collection:
-    """Make a collection of data in memory, checked as that of files.
-
-    documents: texts by id, or dicts with `text` and perhaps `title` by id; or records with an `_id` or `id`:
-    a list of dicts, a pandas DataFrame, a Dataset. Other keys are ignored. queries: the same for each split,
-    such as `{"train": {"q1": "a text"}}`; they may have `answers`, a list of strings. judgments: for each
-    split, grades by query and document id, as `evaluate` takes them. Ids are strings or ints, which become
-    strings. The settings are those of a recipe's `data`: the lowest grade that is relevant, and what is
-    skipped instead of an error: judgments of unknown ids, and documents without text. Queries without a
-    relevant document are left out.
-
-    Raises ValueError naming the argument and the record.
-    """
-    return given_collection.make_collection(
-        documents, queries, judgments, relevance_threshold=relevance_threshold, skip=skip
-    )
-
-
 def mine(
     encoder: Encoder,
     collection: Collection,
@@ -214,20 +189,6 @@ def mine(
     )
 
 
-def search(
-    query_vectors: np.ndarray, document_vectors: np.ndarray, k: int, *, device: str = "cpu"
-) -> tuple[np.ndarray, np.ndarray]:
-    """The k documents of largest inner product per query: scores (Q, k) float32 and rows (Q, k) int32, best
-    first.
-
-    query_vectors (Q, D) and document_vectors (N, D) are float32; the documents may be a memory map. The
-    search is exact, ties go to the smaller row, and every row is one of document_vectors: with fewer than k
-    documents there are N columns instead of k. Raises ValueError for other shapes, a k below 1, and, naming
-    the row, for NaN and infinite values.
-    """
-    return search_given(query_vectors, document_vectors, k, device)
-
-
 def evaluate(
     run: str | Path | Mapping[str, Mapping[str, float]],
     qrels: str | Path | Mapping[str, Mapping[str, int]],
@@ -242,8 +203,8 @@ def evaluate(
     missing file, and ValueError for an unknown measure, a malformed line, a score that is not finite, a grade
     that is not a whole number, or a run without any judged query.
     """
-    ranking = given_collection.run_of(run) if isinstance(run, Mapping) else read_run(Path(run))
-    judged = given_collection.qrels_of(qrels) if isinstance(qrels, Mapping) else read_qrels(Path(qrels))
+    ranking = run_of(run) if isinstance(run, Mapping) else read_run(Path(run))
+    judged = qrels_of(qrels) if isinstance(qrels, Mapping) else read_qrels(Path(qrels))
     return metrics.evaluate(judged, ranking, parse_measures(_several("measures", measures)))
 
 

@@ -25,9 +25,16 @@ Grades = Mapping[str, Mapping[str, int]]
 def make_collection(
     documents: Records, queries: Mapping[str, Records], judgments: Mapping[str, Grades], **settings: Any
 ) -> Collection:
-    """Check and build a collection; the settings are those of `Format`.
+    """Make a collection of data in memory, checked as that of files.
 
-    queries and judgments are by split. Raises ValueError naming the argument and the record.
+    documents: texts by id, or dicts with `text` and perhaps `title` by id; or records with an `_id` or `id`:
+    a list of dicts, a pandas DataFrame, a Dataset. Other keys are ignored. queries: the same for each split,
+    such as `{"train": {"q1": "a text"}}`; they may have `answers`, a list of strings. judgments: for each
+    split, grades by query and document id, as `evaluate` takes them. Ids are strings or ints, which become
+    strings. Queries without a relevant document are left out. settings: those of a recipe's `data` of every
+    kind, such as `relevance_threshold`, and `skip` for what is skipped instead of an error.
+
+    Raises ValueError naming the argument and the record, or the setting.
     """
     given = read_settings(_Given, settings, "make_collection")
     for name, value in (("queries", queries), ("judgments", judgments)):

@@ -54,15 +54,22 @@ def exact_search(
     return search_arrays(searcher(documents, backend, device, World()), queries, k)
 
 
-def search_given(queries: Any, documents: Any, k: int, device: str) -> tuple[np.ndarray, np.ndarray]:
-    """`exact_search` of vectors that a caller passes, after checks, which read each vector once.
+def search(
+    query_vectors: np.ndarray, document_vectors: np.ndarray, k: int, *, device: str = "cpu"
+) -> tuple[np.ndarray, np.ndarray]:
+    """The k documents of largest inner product per query: scores (Q, k) float32 and rows (Q, k) int32, best
+    first; `exact_search` after checks, which read each vector once.
 
-    Raises ValueError for a k below 1, other shapes than (Q, D) and (N, D), and, naming the row, for NaN and
-    infinite values: they have no rank, and documents that they are compared with would be missing.
+    query_vectors (Q, D) and document_vectors (N, D) are float32; the documents may be a memory map. The
+    search is exact, ties go to the smaller row, and every row is one of document_vectors: with fewer than k
+    documents there are N columns instead of k. Raises ValueError for other shapes, a k below 1, and, naming
+    the row, for NaN and infinite values: they have no rank, and documents that they are compared with would
+    be missing.
     """
     if not isinstance(k, Integral) or k < 1:
         raise ValueError(f"k is {k!r}; expected a whole number from 1")
-    queries, documents = _matrix("query_vectors", queries), _matrix("document_vectors", documents)
+    queries = _matrix("query_vectors", query_vectors)
+    documents = _matrix("document_vectors", document_vectors)
     if queries.shape[1] != documents.shape[1]:
         raise ValueError(
             f"query_vectors have {queries.shape[1]} dimensions, document_vectors {documents.shape[1]}; "

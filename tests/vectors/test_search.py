@@ -8,7 +8,7 @@ from helpers.stable_sort import best_by_stable_sort
 
 from pyserini_ance.distributed.world import World
 from pyserini_ance.vectors import search
-from pyserini_ance.vectors.search import exact_search, resolve_backend, search_given
+from pyserini_ance.vectors.search import exact_search, resolve_backend
 
 CASES = {  # queries, documents, k
     "few": (3, 50, 10),
@@ -140,14 +140,14 @@ def with_value(vectors: np.ndarray, row: int, column: int, value: float) -> np.n
 )
 def test_what_cannot_be_searched_is_named(queries, documents, k, message):
     with pytest.raises(ValueError, match=message):
-        search_given(queries, documents, k, "cpu")
+        search.search(queries, documents, k)
 
 
 def test_large_finite_values_and_other_arrays_are_searched():
     """Sums over dimensions may overflow; the values themselves are finite."""
     large = np.full((3, 4), 2e38, np.float32)
     expected = [[0, 1, 2]] * 2
-    assert search_given(QUERIES * 0, large, 3, "cpu")[1].tolist() == expected
-    assert search_given(torch.zeros(2, 4), large[:, ::-1], 5, "cpu")[1].tolist() == expected
-    scores, rows = search_given(np.empty((0, 4)), DOCUMENTS.astype(np.float64), 3, "cpu")
+    assert search.search(QUERIES * 0, large, 3)[1].tolist() == expected
+    assert search.search(torch.zeros(2, 4), large[:, ::-1], 5)[1].tolist() == expected
+    scores, rows = search.search(np.empty((0, 4)), DOCUMENTS.astype(np.float64), 3)
     assert scores.shape == rows.shape == (0, 3)
