@@ -16,7 +16,7 @@ from pyserini_ance.data.collection import Texts
 from pyserini_ance.data.known_positives import offsets_of
 from pyserini_ance.storage.files import path_in_errors
 from pyserini_ance.storage.progress import progress_bar
-from pyserini_ance.storage.publish import check_cache, is_complete, publish_once, read_manifest
+from pyserini_ance.storage.publish import publish_once, read_manifest
 
 if TYPE_CHECKING:
     from pyserini_ance.data.passages import Passages
@@ -105,15 +105,19 @@ def open_or_build(
     vocabulary: int,
     label: str,
 ) -> TokenStore:
-    """Open the store in `folder`, which is named by its key; build it if it does not exist."""
-    kind = np.uint16 if vocabulary <= 1 << 16 else np.uint32
+    """Open the store in `folder`, which is named by its key; build it if it does not exist.
+
+    Raises PermissionError for a cache that cannot be written, RuntimeError if a file of it is damaged.
+    """
+    kind = np.dtype(np.uint16 if vocabulary <= 1 << 16 else np.uint32)
+    ids_file = f"ids.{kind.name}"
 
     def build(claimed: Path) -> None:
         lengths = [np.empty(0, np.uint32)]
         name = f"tokenise {label}"
         with (
             path_in_errors(claimed),
-            open(claimed / f"ids.{np.dtype(kind).name}", "wb") as file,
+            open(claimed / ids_file, "wb") as file,
             progress_bar(total=len(texts), desc=name, unit=" texts", leave=False, delay=DELAY_SECONDS) as bar,
         ):
             for records in _calls(texts):
@@ -127,22 +131,13 @@ def open_or_build(
         tokens_per_text = offsets[-1] / max(1, len(texts))
         log.info("tokenised %s: %d texts, %.1f tokens per text", label, len(texts), tokens_per_text)
 
-    if not is_complete(folder):
-        check_cache(folder)
     publish_once(folder, {"texts": len(texts), "label": label}, build)
-    store = open_store(folder, specials)
-    store.text_ids = texts.ids
-    return store
-
-
-def open_store(folder: Path, specials: Specials) -> TokenStore:
-    """Open the complete store in `folder`. Raises RuntimeError if a file of it is damaged."""
     read_manifest(folder)
     offsets = np.load(folder / "offsets.npy", mmap_mode="r", allow_pickle=False)
-    stored_kind = np.dtype(np.uint16 if (folder / "ids.uint16").exists() else np.uint32)
-    path = folder / f"ids.{stored_kind.name}"
-    ids = np.memmap(path, stored_kind, "r") if offsets[-1] else np.empty(0, stored_kind)
-    return TokenStore(ids, offsets, specials)
+    ids = np.memmap(folder / ids_file, kind, "r") if offsets[-1] else np.empty(0, kind)
+    store = TokenStore(ids, offsets, specials)
+    store.text_ids = texts.ids
+    return store
 
 
 def _calls(texts: Texts) -> Iterator[list[dict[str, str]]]:

@@ -71,9 +71,13 @@ def publishing(folder: Path, about: dict[str, Any]) -> Iterator[Path]:
 
 
 def publish_once(folder: Path, about: dict[str, Any], fill: Callable[[Path], None]) -> None:
-    """Return when `folder` is complete: made from what `fill` writes into a folder, here or elsewhere."""
+    """Return when `folder` is complete: made from what `fill` writes into a folder, here or elsewhere.
+
+    Raises PermissionError, with the cure, for a cache that cannot be written.
+    """
     if is_complete(folder):
         return
+    check_cache(folder)
     files.remove_leftovers(folder.parent)  # unlike a run directory, a cache is not swept elsewhere
     try:
         with publishing(folder, about) as temporary:
