@@ -31,10 +31,13 @@ def packages() -> Findings:
         return
     yield "ok", "pyserini_ance", __version__, ""
     for one in (one for one in required if not one.marker):  # an extra's have a marker
-        installed, cure = _installed(one.name), f"pip install '{one}'"
-        if installed is None:
+        cure = f"pip install '{one}'"
+        try:
+            installed = metadata.version(one.name)
+        except metadata.PackageNotFoundError:
             yield "missing", one.name, f"not installed, needs {one.specifier or 'any version'}", cure
-        elif not one.specifier.contains(installed, prereleases=True):
+            continue
+        if not one.specifier.contains(installed, prereleases=True):
             yield "warn", one.name, f"{installed}, outside {one.specifier}", cure
         elif one.name == "pyserini" and Version(installed) >= Version("2.4"):
             offline = "offline: pip install pyserini==2.3.0"
@@ -46,7 +49,7 @@ def packages() -> Findings:
 def faiss() -> Findings:
     """Exactly one package may own the module `faiss`."""
     owners = sorted(set(metadata.packages_distributions().get("faiss", [])))
-    names = ", ".join(f"{owner} {_installed(owner)}" for owner in owners)
+    names = ", ".join(f"{owner} {metadata.version(owner)}" for owner in owners)
     if len(owners) > 1:
         # Each has overwritten files of the other, and removing one removes shared files: remove both.
         cure = (
@@ -96,13 +99,6 @@ def devices() -> Findings:
         yield "warn", "gpu", "present, but torch cannot use it", cure
     elif not count:
         yield "ok", "gpu", "none; the processor is used", ""
-
-
-def _installed(name: str) -> str | None:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 @parsing.command("pyserini-ance doctor")

@@ -26,7 +26,13 @@ def installed(monkeypatch):
     def install(**versions: str):
         named = {name.replace("_", "-"): version for name, version in versions.items()}
         owners = {"faiss": [name for name in named if name.startswith("faiss")]}
-        monkeypatch.setattr(doctor, "_installed", named.get)
+
+        def version(name: str) -> str:
+            if name not in named:
+                raise metadata.PackageNotFoundError(name)
+            return named[name]
+
+        monkeypatch.setattr(metadata, "version", version)
         monkeypatch.setattr(metadata, "packages_distributions", lambda: owners)
 
     return install
