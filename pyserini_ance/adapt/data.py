@@ -22,7 +22,7 @@ from pyserini_ance.adapt.queries import (
 from pyserini_ance.adapt.questions import PROMPT_FILE, copy_prompt, texts_to_send, write_questions
 from pyserini_ance.adapt.ranking import StartRanker
 from pyserini_ance.adapt.recipe_file import CHECKED, COMPARED, recipe_text
-from pyserini_ance.data.collection_files import write_lines
+from pyserini_ance.data.collection_files import write_judgments, write_lines
 from pyserini_ance.data.texts import text_key
 from pyserini_ance.data.trec import Qrels
 from pyserini_ance.llm import Server, announcement
@@ -154,10 +154,7 @@ def _write_data(request: Request, data: Path, new: Path, overrides: Sequence[str
         lines.append(line)
     asked = ({"_id": id, "text": text.replace("\0", " ")} for id, text in texts.items())
     write_lines(new / "queries.jsonl", asked)
-    (new / "qrels").mkdir()
-    for name, qrels in splits.items():
-        rows = (f"{query}\t{one}\t{grade}\n" for query, of in qrels.items() for one, grade in of.items())
-        write_whole(new / "qrels" / f"{name}.tsv", "query-id\tcorpus-id\tscore\n" + "".join(rows))
+    write_judgments(new, splits)
     return "\n".join(lines)
 
 

@@ -7,6 +7,8 @@ from typing import Any
 
 from pyserini_ance.data.answer_matching import ANSWERS, read_answers
 from pyserini_ance.data.collection import Collection, Split, Texts
+from pyserini_ance.data.trec import Qrels
+from pyserini_ance.storage.files import write_whole
 
 # Rows of documents, best first, for the row of a query.
 NegativesOf = Callable[[int], Sequence[int]]
@@ -26,15 +28,16 @@ def write_beir(collection: Collection, folder: Path) -> None:
         queries |= dict(zip(ids[name], _queries(split.queries), strict=True))
     _write_corpus(folder, collection.documents, "_id")
     write_lines(folder / "queries.jsonl", ({"_id": id, **query} for id, query in queries.items()))
+    judged = {name: zip(ids[name], collection.judgments(name).values(), strict=True) for name in ids}
+    write_judgments(folder, {name: dict(pairs) for name, pairs in judged.items()})
+
+
+def write_judgments(folder: Path, splits: Mapping[str, Qrels]) -> None:
+    """Write qrels/SPLIT.tsv for each split."""
     (folder / "qrels").mkdir()
-    for name, split in collection.splits.items():
-        with open(folder / "qrels" / f"{name}.tsv", "w", encoding="utf-8") as file:
-            file.write("query-id\tcorpus-id\tscore\n")
-            for row, id in enumerate(ids[name]):
-                file.writelines(
-                    f"{id}\t{collection.documents.ids[document]}\t{grade}\n"
-                    for document, grade in zip(*split.qrels.judged(row), strict=True)
-                )
+    for name, qrels in splits.items():
+        rows = (f"{query}\t{one}\t{grade}\n" for query, of in qrels.items() for one, grade in of.items())
+        write_whole(folder / "qrels" / f"{name}.tsv", "query-id\tcorpus-id\tscore\n" + "".join(rows))
 
 
 def write_tevatron(collection: Collection, folder: Path) -> None:

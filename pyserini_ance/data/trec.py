@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pyserini_ance.data.formats.lines import Line, column_roles, grade_of, read_lines, shown
-from pyserini_ance.storage.files import whole_file
+from pyserini_ance.storage.files import whole_file, write_whole
 
 Run = dict[str, dict[str, float]]
 Qrels = dict[str, dict[str, int]]
@@ -87,6 +87,11 @@ def read_qrels(path: str | Path) -> Qrels:
     if not qrels:
         raise _no_lines(path, BEIR_COLUMNS if is_beir else QRELS_COLUMNS)
     return qrels
+
+
+def write_qrels(path: Path, qrels: Qrels) -> None:
+    rows = (f"{query} 0 {one} {grade}\n" for query, of in qrels.items() for one, grade in of.items())
+    write_whole(path, "".join(rows))
 
 
 def two_grades(judgment: Judgment, earlier_grade: object, earlier: int) -> ValueError:

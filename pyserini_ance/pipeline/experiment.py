@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from pyserini_ance.data.prepared import PreparedData
+from pyserini_ance.data.trec import write_qrels
 from pyserini_ance.distributed.failures import begin_shutdown
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.initial import initial_encoder
@@ -199,9 +200,9 @@ class Experiment:
         stack.enter_context(tracking(self.recipe, run))
         cut = ["dev"] if preparation.recipe_data(self.recipe).hold_out else []  # from the training queries
         tested = [*self.recipe.final_evaluation.split, *cut]
-        for split in map(data.collection.split, dict.fromkeys(tested)):
-            if split.is_judged:
-                model_export.write_qrels(data.collection, split.name, self.run_dir.qrels(split.name))
+        for split in dict.fromkeys(tested):
+            if data.collection.split(split).is_judged:
+                write_qrels(self.run_dir.qrels(split), data.collection.judgments(split))
         external = initial_weights.publish_initial_weights(self.recipe, self.run_dir, encoders)
         published = publish_checkpoint(self.run_dir, untrained, None, initial_weights.INITIAL)
         return {initial_weights.INITIAL.stage: published.hashes, **external}

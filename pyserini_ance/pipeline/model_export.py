@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from pyserini_ance.data.collection import PLURALS, SIDES, Collection, Side, Texts
+from pyserini_ance.data.collection import PLURALS, SIDES, Side, Texts
 from pyserini_ance.data.passages import passage_ids
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.encoders.adapters import adapters_of
@@ -36,7 +36,7 @@ from pyserini_ance.pyserini_bridge.encoder_classes import ENCODER_CLASS
 from pyserini_ance.pyserini_bridge.export import encode_by_stock, search_command, stock_class, write_topics
 from pyserini_ance.recipe.components import SettingError
 from pyserini_ance.runs.checkpoint import Checkpoint, document_weights_of
-from pyserini_ance.storage.files import copy_whole, utf8_path, write_whole
+from pyserini_ance.storage.files import copy_whole, utf8_path
 from pyserini_ance.storage.publish import whole_folder
 
 TEXTS = 32  # of each side
@@ -331,13 +331,3 @@ def _write_adapter(
     name = f"sentence-transformers, from {folder.name}/ and {config.model}"
     exported["differences"][name] = difference._asdict()
     exported["notes"].append(f"{name}: {difference}")
-
-
-def write_qrels(collection: Collection, split: str, path: Path) -> None:
-    judged_split, ids = collection.split(split), collection.documents.ids
-    lines = (
-        f"{query} 0 {ids[document]} {grade}\n"
-        for row, query in enumerate(judged_split.queries.ids)
-        for document, grade in zip(*judged_split.qrels.judged(row), strict=True)
-    )
-    write_whole(path, "".join(lines))

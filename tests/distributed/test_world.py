@@ -165,9 +165,7 @@ def test_device_of(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setenv("LOCAL_RANK", "1")
     assert device_of("cpu") == device_of("auto") == "cpu"
-    with pytest.raises(
-        ValueError, match="device is cuda:1, but torch finds no GPU; run"
-    ):
+    with pytest.raises(ValueError, match="device is cuda:1, but torch finds no GPU; run"):
         device_of("cuda:1")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert device_of("cpu") == "cpu" and device_of("auto") == device_of("cuda") == "cuda:1"

@@ -8,7 +8,7 @@ import pytest
 from helpers.small_set import ONE_STEP
 from helpers.stages import changed
 
-from pyserini_ance.data.trec import read_qrels, read_run
+from pyserini_ance.data.trec import read_qrels, read_run, write_qrels
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.initial import initial_encoder
 from pyserini_ance.encoders.load_save import load_encoder
@@ -16,7 +16,7 @@ from pyserini_ance.evaluation.metrics import evaluate
 from pyserini_ance.evaluation.tables import last_stage
 from pyserini_ance.pipeline import experiment, final_evaluator, preparation
 from pyserini_ance.pipeline.final_evaluator import PADDING, FinalEvaluator, fusion_command, sort_by_score
-from pyserini_ance.pipeline.model_export import export, write_qrels
+from pyserini_ance.pipeline.model_export import export
 from pyserini_ance.pipeline.preparation import read_collection, tokenize
 from pyserini_ance.pyserini_bridge import bm25
 from pyserini_ance.recipe.evaluation_settings import parse_measures
@@ -42,7 +42,7 @@ def recipe(request, small_recipe, tmp_path) -> Recipe:
 def start(recipe: Recipe, folder: Path) -> None:
     """A run directory up to the untrained encoder."""
     run = RunDir(folder)
-    write_qrels(read_collection(recipe), "test", run.qrels("test"))
+    write_qrels(run.qrels("test"), read_collection(recipe).judgments("test"))
     publish_checkpoint(run, initial_encoder(recipe.encoder, 0), None, TrainingProgress("initial", 0))
 
 
@@ -255,7 +255,7 @@ def fused(with_bm25, run_processes, tmp_path) -> tuple[RunDir, list]:
     """A run directory with the row, and what `fuse_twice` returned in each of two processes."""
     run = RunDir(tmp_path / "run")
     run.run_files.mkdir(parents=True)
-    write_qrels(read_collection(with_bm25), "test", run.qrels("test"))
+    write_qrels(run.qrels("test"), read_collection(with_bm25).judgments("test"))
     run.ranking("bm25", "test").write_text(lines(SPARSE))
     for path in (run.ranking("a", "test"), run.final_run("test")):
         path.write_text(lines(DENSE))
