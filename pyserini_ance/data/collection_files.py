@@ -8,7 +8,7 @@ from typing import Any
 from pyserini_ance.data.answer_matching import ANSWERS, read_answers
 from pyserini_ance.data.collection import Collection, Split, Texts
 from pyserini_ance.data.trec import Qrels
-from pyserini_ance.storage.files import write_whole
+from pyserini_ance.storage.files import whole_file, write_whole
 
 # Rows of documents, best first, for the row of a query.
 NegativesOf = Callable[[int], Sequence[int]]
@@ -81,6 +81,7 @@ def _queries(queries: Texts) -> Iterator[dict[str, Any]]:
 
 
 def write_lines(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
-    """A line of JSON for each record, with `?` in place of half surrogate pairs."""
-    with open(path, "w", encoding="utf-8", errors="replace") as file:
-        file.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+    """A line of JSON for each record, with `?` in place of half surrogate pairs, as `whole_file` writes."""
+    with whole_file(path) as file:
+        lines = (json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+        file.writelines(line.encode(errors="replace") for line in lines)

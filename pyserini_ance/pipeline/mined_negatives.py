@@ -1,6 +1,5 @@
 """Mined negatives, and how they leave: as texts, a dataset, or the files of other trainers."""
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,12 +8,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from pyserini_ance.data.collection import Collection, Split
-from pyserini_ance.data.collection_files import tevatron_records
+from pyserini_ance.data.collection_files import tevatron_records, write_lines
 from pyserini_ance.encoders.cross_encoder_model import record_text
 from pyserini_ance.evaluation.tables import table_with_legend
 from pyserini_ance.negatives.filters.base import PROMOTED
 from pyserini_ance.negatives.table import PADDING, NegativeTable
-from pyserini_ance.storage.files import whole_file
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -98,9 +96,7 @@ class MinedNegatives:
         """
         if format not in JSONL_FORMATS:
             raise ValueError(f"unknown format {format!r}; formats: {', '.join(JSONL_FORMATS)}")
-        records = self._tuples() if format == "sentence-transformers" else self._tevatron()
-        with whole_file(Path(path)) as file:
-            file.writelines(json.dumps(record, ensure_ascii=False).encode() + b"\n" for record in records)
+        write_lines(Path(path), self._tuples() if format == "sentence-transformers" else self._tevatron())
 
     def _texts(self) -> Iterator[dict[str, Any]]:
         """Texts for every relevant pair of a query and a document."""
