@@ -23,15 +23,15 @@ from pyserini_ance.encoders.initial import initial_encoder
 from pyserini_ance.evaluation import metrics
 from pyserini_ance.negatives.filters.base import Filter
 from pyserini_ance.negatives.source import Source
-from pyserini_ance.pipeline import mining
 from pyserini_ance.pipeline.experiment import only_training
 from pyserini_ance.pipeline.mined_negatives import MinedNegatives as MinedNegatives
+from pyserini_ance.pipeline.mining import load_collection as load_collection
 from pyserini_ance.pipeline.mining import mine_negatives, read_source
 from pyserini_ance.pipeline.results import Run as Run
 from pyserini_ance.recipe.components import Component
 from pyserini_ance.recipe.evaluation_settings import parse_measures
 from pyserini_ance.recipe.load import read_settings
-from pyserini_ance.recipe.models import DEFAULT_CACHE, Bm25, Encoding
+from pyserini_ance.recipe.models import Bm25, Encoding, cache_folder
 from pyserini_ance.recipe.models import Recipe as Recipe
 from pyserini_ance.reports import finish
 from pyserini_ance.runs import rundir
@@ -135,21 +135,6 @@ def load_encoder(
     return initial_encoder(read_settings(EncoderConfig, model, "encoder"), 0, device)
 
 
-def load_collection(
-    settings: Mapping[str, Any] | str | Path, *, cache: str | Path | None = None
-) -> Collection:
-    """Read and check a collection: documents, and splits of queries with judgments.
-
-    settings: the `data:` section of a recipe, such as `{"kind": "beir", "folder": "data/scifact"}`, or a YAML
-    file that holds one; a split that is None is not read. cache: where the collection is stored,
-    memory-mapped, and found again (default: the recipes'). Raises ValueError naming the key, or the file and
-    line, FileNotFoundError for missing files, and IsADirectoryError for a folder in place of its settings.
-    """
-    known = "the `data` section of a recipe, or a YAML file of it; data in memory goes to make_collection"
-    _check_type("settings", settings, str | Path | Mapping, known)
-    return mining.load_collection(settings, cache_folder(cache))
-
-
 def mine(
     encoder: Encoder,
     collection: Collection,
@@ -221,8 +206,3 @@ def _several(name: str, values: object) -> tuple[Any, ...]:
     if not isinstance(values, Iterable):
         raise ValueError(f"{name} is {shown(values)}; expected one, or a list")
     return tuple(values)
-
-
-def cache_folder(cache: str | Path | None) -> Path:
-    """The folder of everything that is read or encoded once; by default that of the recipes."""
-    return Recipe.expand_home(DEFAULT_CACHE if cache is None else Path(cache))

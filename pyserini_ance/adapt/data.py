@@ -26,7 +26,7 @@ from pyserini_ance.data.collection_files import write_judgments, write_lines
 from pyserini_ance.data.texts import text_key
 from pyserini_ance.data.trec import Qrels
 from pyserini_ance.llm import Server, announcement
-from pyserini_ance.recipe.models import DEFAULT_CACHE, Recipe
+from pyserini_ance.recipe.models import cache_folder
 from pyserini_ance.runs.any_encoder import encoder_settings, load_any_encoder
 from pyserini_ance.runs.rundir import RECIPE, RunDir, load_recipe
 from pyserini_ance.storage.files import copy_whole, read_json_object, sha256_json, write_json, write_whole
@@ -110,8 +110,7 @@ def _write_data(request: Request, data: Path, new: Path, overrides: Sequence[str
     write_whole(new / RECIPE, CHECKED)
     load_recipe(new / RECIPE, *overrides)
     scale = 20 if load_any_encoder(request.model).config.normalize else 1
-    cache = Recipe.expand_home(DEFAULT_CACHE)
-    queries = read_queries(request.queries, request.judgments, request.source, cache)
+    queries = read_queries(request.queries, request.judgments, request.source, cache_folder())
     reading, cuts = Reading(), not queries.judgments
     passages = read_passages(request.documents, reading, cuts, request.others)
     corpus = ({"_id": id, "title": title, "text": text} for id, title, text in passages)

@@ -84,7 +84,7 @@ def read_queries(queries: Path | None, judgments: Path | None, source: Path, cac
     if queries:
         found.texts = _query_file(queries, found.counts)
     elif source.suffix in (".yaml", ".yml"):
-        collection = load_collection(source, cache)
+        collection = load_collection(source, cache=cache)
         for name, split in collection.splits.items():
             texts = dict(zip(split.queries.ids, split.queries.columns["text"], strict=True))
             found.add_split(name, texts, collection.judgments(name))

@@ -33,7 +33,7 @@ class StartRanker:
 
     def __init__(self, folder: Path, recipe: Recipe, scratch: Path):
         settings = {"kind": "beir", "folder": str(folder), "splits": {}}
-        self.collection, self.recipe = load_collection(settings, recipe.cache), recipe
+        self.collection, self.recipe = load_collection(settings, cache=recipe.cache), recipe
         self.scratch = scratch
         if recipe.threads:
             torch.set_num_threads(recipe.threads)

@@ -45,11 +45,10 @@ def main(
 ) -> None:
     """Mine hard negatives with any encoder over any collection, for any trainer."""
     console.begin()
-    from pyserini_ance import api
     from pyserini_ance.distributed.world import World
     from pyserini_ance.pipeline.advice import advise as advise_on
-    from pyserini_ance.pipeline.mining import collection_files, mine_negatives, read_source
-    from pyserini_ance.recipe.models import Bm25, Encoding
+    from pyserini_ance.pipeline.mining import collection_files, load_collection, mine_negatives, read_source
+    from pyserini_ance.recipe.models import Bm25, Encoding, cache_folder
     from pyserini_ance.recipe.yaml_text import read_argument
     from pyserini_ance.runs.any_encoder import load_any_encoder
     from pyserini_ance.storage.files import check_not_input
@@ -74,10 +73,10 @@ def main(
     with logging_redirect_tqdm(), World.join(device).session() as world:
         model = load_any_encoder(encoder, world.device, given=given)
         if world.size > 1:  # the others then find it in the cache
-            world.on_main(lambda: api.load_collection(collection, cache=cache) and None)
-        texts = api.load_collection(collection, cache=cache)
+            world.on_main(lambda: load_collection(collection, cache=cache) and None)
+        texts = load_collection(collection, cache=cache)
         encoding = Encoding(precision=precision, tokens_per_batch=tokens_per_batch)
-        common: Any = {"seed": seed, "encoding": encoding, "cache": api.cache_folder(cache), "world": world}
+        common: Any = {"seed": seed, "encoding": encoding, "cache": cache_folder(cache), "world": world}
         if output is None:
             advice = advise_on(model, texts, split, getattr(chosen, "filters", ()), **common)
             return print(advice.describe()) if world.is_main else None

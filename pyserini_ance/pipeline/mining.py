@@ -31,7 +31,7 @@ from pyserini_ance.pipeline.preparation import tokenize_together
 from pyserini_ance.random_streams import random_stream
 from pyserini_ance.recipe.components import component_class
 from pyserini_ance.recipe.load import merge, read_component
-from pyserini_ance.recipe.models import Bm25, Encoding
+from pyserini_ance.recipe.models import Bm25, Encoding, cache_folder
 from pyserini_ance.recipe.trained_teacher import TRAINED
 from pyserini_ance.recipe.yaml_text import read_yaml
 
@@ -45,17 +45,26 @@ def collection_files(settings: str | Path) -> list[Path]:
     return _read_data(settings).input_files()
 
 
-def load_collection(settings: Mapping[str, Any] | str | Path, cache: Path) -> Collection:
-    """Read and check a collection, memory-mapped from `cache`; unchanged files are not read again.
+def load_collection(
+    settings: Mapping[str, Any] | str | Path, *, cache: str | Path | None = None
+) -> Collection:
+    """Read and check a collection: documents, and splits of queries with judgments.
 
-    settings: the `data:` section of a recipe, or a YAML file that holds one (a whole recipe file has it under
-    `data`). Raises ValueError or FileNotFoundError naming the key, or the file and line.
+    settings: the `data:` section of a recipe, such as `{"kind": "beir", "folder": "data/scifact"}`, or a YAML
+    file that holds one (a whole recipe file has it under `data`); a split that is None is not read. cache:
+    where the collection is stored, memory-mapped, and found again without reading unchanged files (default:
+    the recipes'). Raises ValueError naming the key, or the file and line, FileNotFoundError for missing
+    files, and IsADirectoryError for a folder in place of its settings.
     """
     data = _read_data(settings)
-    return cached_collection(cache, data, {}, data.read)
+    return cached_collection(cache_folder(cache), data, {}, data.read)
 
 
 def _read_data(settings: Mapping[str, Any] | str | Path) -> Format:
+    if not isinstance(settings, str | Path | Mapping):
+        expected = "the `data` section of a recipe, or a YAML file of it"
+        given = f"settings is of class {type(settings).__name__}"
+        raise ValueError(f"{given}; expected {expected}; data in memory goes to make_collection")
     origin = "collection" if isinstance(settings, Mapping) else str(settings)
     if not isinstance(settings, Mapping):
         path = Path(settings)

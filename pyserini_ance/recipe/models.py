@@ -32,6 +32,14 @@ Trackers = Annotated[
 ]
 RESERVED_NAMES = {"bm25", "untrained", "initial", "hybrid"}  # rows and checkpoints that are not stages
 DEFAULT_CACHE = Path("~/.cache/pyserini_ance")  # or in XDG_CACHE_HOME
+
+
+def cache_folder(cache: str | Path | None = None) -> Path:
+    """The folder of everything that is read or encoded once; by default that of the recipes."""
+    path, shared = DEFAULT_CACHE if cache is None else Path(cache), os.environ.get("XDG_CACHE_HOME")
+    return Path(shared, path.name) if path == DEFAULT_CACHE and shared else path.expanduser()
+
+
 START_PREFIX = "start-"  # prefixes a stage's name in the row and checkpoint of its external initial weights
 
 
@@ -170,10 +178,7 @@ class Recipe(Settings):
     @field_validator("cache")
     @classmethod
     def expand_home(cls, path: Path) -> Path:
-        shared = os.environ.get("XDG_CACHE_HOME")
-        if path == DEFAULT_CACHE and shared:
-            return Path(shared, path.name)
-        return path.expanduser()
+        return cache_folder(path)
 
     @property
     def exact_encoding(self) -> Encoding:
