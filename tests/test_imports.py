@@ -42,8 +42,7 @@ FORBIDDEN = {(room, "distributed") for room in ("recipe", "data", "encoders", "e
 FORBIDDEN |= {("refresher", "trainer"), ("pyserini_bridge", "trainer"), ("pyserini_bridge", "refresher")}
 
 IMPORT_ALL = """
-import importlib, pkgutil, sys
-import pyserini_ance.api
+import importlib, pkgutil, sys, pyserini_ance.api
 
 for module in pkgutil.walk_packages(pyserini_ance.__path__, "pyserini_ance."):
     if not module.name.startswith("pyserini_ance.pyserini_bridge"):
