@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from pyserini_ance.data.known_positives import offsets_of
 from pyserini_ance.data.token_store import Specials, TokenStore
 from pyserini_ance.encoders.encoder import Encoder, to_device
 from pyserini_ance.vectors.encoding import Windows
@@ -53,8 +52,8 @@ def encode(windows: Windows, done: Callable[[int], object]) -> Generator[tuple[i
             while waiting and len(running) < TASKS_PER_PLACE * places:
                 start, stop = waiting.pop()
                 ids, mask = tokens.batch(np.arange(start, stop), encoder.length_tokens(windows.side))
-                ids = ids[mask.astype(bool)].astype(np.uint32)  # special tokens included
-                own = TokenStore(ids, offsets_of(mask.sum(1)), Specials((), (), tokens.specials.pad))
+                offsets, specials = np.append(0, mask.sum(1).cumsum()), Specials((), (), tokens.specials.pad)
+                own = TokenStore(ids[mask.astype(bool)].astype(np.uint32), offsets, specials)
                 # A list keeps Ray from fetching the encoder for each task.
                 running[task.remote(digest, [stored], device, threads, own, *settings)] = start
             (ended,), _ = ray.wait(list(running))
