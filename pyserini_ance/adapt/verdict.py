@@ -132,7 +132,7 @@ def compare(run: RunDir, split: str, to_judge: Path | None) -> Verdict:
         f"Judge {3 * LEAST_TEST // 2} queries or more, {file}, and give the same command with "
         f"--judgments {to_judge or 'FILE'} and another --output"
     )
-    if to_judge:
+    if to_judge and not to_judge.exists():  # or it may hold grades
         write_pools(to_judge, collection_of(run), split, found)
     return Verdict(BASE, False, sentence, rows)
 
