@@ -226,12 +226,12 @@ def _ids_of(names: Collection[str], titles: Mapping[str, str]) -> dict[str, str]
 
 
 def split(found: Queries) -> None:
-    """Hold dev and test out of the judged queries, unless they are given; and no text is on two sides. If one
-    of the two is all that is judged, it becomes both."""
-    given = {id for ids in found.splits.values() for id in ids}
+    """Hold dev and test out of the judged queries, unless they are given; and no text is on two sides. Other
+    given splits become both if one of the two is missing and no other query is judged."""
+    given = dict.fromkeys(id for ids in found.splits.values() for id in ids)
     pool = [*found.splits.get("train", ()), *(id for id in found.judgments if id not in given)]
-    if is_held_out := not pool and len(found.splits) == 1:
-        pool = found.splits.popitem()[1]
+    if is_held_out := not pool and not found.splits.keys() >= {"dev", "test"}:
+        pool, found.splits = [*given], {}
     groups: dict[str, list[str]] = defaultdict(list)
     for id in pool:
         groups[text_key(found.texts[id])].append(id)

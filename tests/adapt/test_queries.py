@@ -207,9 +207,10 @@ def test_no_text_is_on_two_sides(tmp_path, splits, monkeypatch):
     assert found.supervision() == "judged" and found.unjudged == ["u"]
 
 
-@pytest.mark.parametrize("name", ["dev", "test"])
+@pytest.mark.parametrize("name", ["dev", "test", "dl19"])
 def test_judgments_of_one_held_out_split_alone_become_both(tmp_path, name):
-    found = read(tmp_path, source=beir(tmp_path / "b", [name]))
+    found = read(tmp_path, source=beir(tmp_path / "b", ["test"]))
+    found.splits = {name: found.splits["test"]}
     split(found)
     texts = {one: {found.texts[id] for id in ids} for one, ids in found.splits.items()}
     assert {one: len(of) for one, of in texts.items()} == {"train": 0, "dev": 3, "test": 4}
