@@ -39,7 +39,7 @@ ANSWER_TOKENS = 512  # of an answer, with what a model writes before it
 CHAT_TOKENS = 64  # that a server may put around a text
 REFUSING = (401, 402, 403, 404)  # statuses that every request would get
 FINAL = (400, 405, 413, 415, 422)  # and those that one text would get again
-THOUGHTS = re.compile(r"<think>.*?(</think>|\Z)", re.DOTALL)  # of a reasoning model, before its answer
+THOUGHTS = re.compile(r"\A.*</think>|<think>.*", re.DOTALL)  # before an answer; a prompt may begin them
 log = logging.getLogger(__name__)
 
 

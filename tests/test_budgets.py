@@ -9,7 +9,7 @@ commit, which says what they buy. `python tests/measure_house.py` prints all fig
 from measure_house import HERE, measured, rooms
 
 ROOMS = {
-    "adapt": 1_486,
+    "adapt": 1_485,
     "commands": 1_356,
     "data": 4_729,
     "distributed": 372,
@@ -24,7 +24,7 @@ ROOMS = {
     "runs": 1_061,
     "storage": 838,
     "trainer": 2_976,
-    "vectors": 1_703,
+    "vectors": 1_702,
     "top": 674,
 }
 WHOLE = {
@@ -35,7 +35,7 @@ WHOLE = {
     "lines of the reading path": 1_441,
     "modules that trainer/batch.py imports": 11,
     "lines of benchmarks": 5_593,
-    "lines of tests": 33_134,
+    "lines of tests": 33_189,
 }
 
 

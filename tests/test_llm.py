@@ -109,7 +109,7 @@ def test_an_answer_that_is_cut_loses_its_last_line(journal):
         assert ask(Server(model.url, "small"), ["a"], journal).texts == ["one?\ntwo?\n"]
 
 
-@pytest.mark.parametrize("content", [None, "", "<think>What do they", "<think>What\ndo they?</think>"])
+@pytest.mark.parametrize("content", [None, "", "<think>What do", "<think>What\ndo</think>", "Hm?</think>"])
 def test_an_empty_answer_is_an_answer_and_thoughts_are_none(journal, content):
     with language_model(lambda text, count: (content, {})) as model:
         assert ask(Server(model.url, "small"), ["a"], journal)[:2] == ([""], 1)

@@ -63,7 +63,8 @@ class Queries:
         """The queries without a relevant document, one of each text, and of none that is held out; of many, a
         random part."""
         by_text = {text_key(text): id for id, text in self.texts.items() if id not in self.judgments}
-        left = [id for text, id in by_text.items() if text not in self.held_out]
+        held_out = self.held_out
+        left = [id for text, id in by_text.items() if text not in held_out]
         return left if len(left) <= MOST_MADE else sorted(left, key=hash_of)[:MOST_MADE]
 
     def supervision(self) -> str:
@@ -225,15 +226,18 @@ def _ids_of(names: Collection[str], titles: Mapping[str, str]) -> dict[str, str]
 
 
 def split(found: Queries) -> None:
-    """Hold dev and test out of the judged queries, unless they are given; and no text is on two sides."""
-    given = {id for ids in found.splits.values() for id in ids}
+    """Hold dev and test out of the judged queries, unless they are given; and no text is on two sides. Other
+    given splits become both if one of the two is missing and no other query is judged."""
+    given = dict.fromkeys(id for ids in found.splits.values() for id in ids)
     pool = [*found.splits.get("train", ()), *(id for id in found.judgments if id not in given)]
+    if is_held_out := not pool and not found.splits.keys() >= {"dev", "test"}:
+        pool, found.splits = [*given], {}
     groups: dict[str, list[str]] = defaultdict(list)
     for id in pool:
         groups[text_key(found.texts[id])].append(id)
     order = sorted(groups.keys() - found.held_out, key=hash_of)
     found.counts["training queries with the text of a held-out one"] = len(groups) - len(order)
-    for name, wanted in sizes(len(order), found.splits).items():
+    for name, wanted in sizes(len(order), found.splits, trains=not is_held_out).items():
         found.splits[name] = [groups[text][0] for text in order[:wanted]]
         for ids in (groups[text] for text in order[:wanted]):  # one question is one observation
             merged = [pair for id in reversed(ids) for pair in found.judgments[id].items()]
@@ -243,18 +247,17 @@ def split(found: Queries) -> None:
     found.splits = {"train": [id for text in order for id in groups[text]], **held_out}
 
 
-def sizes(judged: int, given: Collection[str]) -> dict[str, int]:
+def sizes(judged: int, given: Collection[str], trains: bool = True) -> dict[str, int]:
     """How many of the judged queries become the splits that are not `given`: test, then dev.
 
-    What is left trains; if it is too little, all are held out.
+    What is left trains; if none may, or it is too little, all are held out.
     """
     test = 0 if "test" in given else min(MOST_TEST, max(LEAST_TEST, 3 * judged // 10))
     dev = 0 if "dev" in given else min(MOST_DEV, max(LEAST_DEV, judged // 5))
-    if judged - test - dev < LEAST_TRAIN:
+    if not trains or judged - test - dev < LEAST_TRAIN:
         test = (2 * judged // 3 if dev else judged) if test else 0
         dev = judged - test if dev else 0
-    wanted = {"test": min(test, judged), "dev": min(dev, max(judged - test, 0))}
-    return {name: count for name, count in wanted.items() if name not in given}
+    return {name: count for name, count in (("test", test), ("dev", dev)) if name not in given}
 
 
 def extract_queries(passages: Iterable[Passage]) -> tuple[dict[str, str], dict[str, str]]:

@@ -124,19 +124,15 @@ def compare(run: RunDir, split: str, to_judge: Path | None) -> Verdict:
         other_first = sum(
             first_document(ranking, query) != first_document(found[BASE], query) for query in found[BASE]
         )
-        row = {
-            "": name,
-            "Overlap@10 with base": float(np.mean(shared)),
-            "another first document": other_first,
-        }
-        rows.append(row | {"queries": len(found[BASE])})
+        row = {"": name, "Overlap@10 with base": float(np.mean(shared))}
+        rows.append(row | {"another first document": other_first, "queries": len(found[BASE])})
     file = f"first those in {to_judge}" if to_judge else "in a CSV file with query, document and grade"
     sentence = (
         "Keep the base model: no test query is judged, so nothing here shows that another is better. "
         f"Judge {3 * LEAST_TEST // 2} queries or more, {file}, and give the same command with "
         f"--judgments {to_judge or 'FILE'} and another --output"
     )
-    if to_judge:
+    if to_judge and not to_judge.exists():  # or it may hold grades
         write_pools(to_judge, collection_of(run), split, found)
     return Verdict(BASE, False, sentence, rows)
 

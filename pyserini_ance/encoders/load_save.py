@@ -203,7 +203,7 @@ def continue_encoder(config: EncoderConfig, folder: str | Path, changes: Collect
         encoder.untie()
     for side in SIDES:
         chosen, model = getattr(config, side).layers, encoder.towers.tower(side).transformer
-        if chosen is not None and (model is None or model.config.num_hidden_layers != len(chosen)):
+        if chosen is not None and (0 if model is None else model.config.num_hidden_layers) != len(chosen):
             raise ValueError(
                 f"encoder.{side}.layers is {list(chosen)}, but {folder} has other layers; start from it by "
                 "encoder.model, without init_from"

@@ -191,11 +191,11 @@ def t_test(differences: np.ndarray) -> float:
 def equivalence(differences: np.ndarray, margin: float) -> float:
     """The p value of two one-sided t tests: small where the mean difference (of Q) is within +-`margin`.
 
-    Equal differences (or a single one) have no variance: 0 within the margin, 1 beyond it. Source: Schuirmann
-    1987, A comparison of the two one-sided tests procedure and the power approach.
+    Equal differences (or a single one) have no variance: 1 beyond the margin, within it 2^-Q (a sign test).
+    Source: Schuirmann 1987, A comparison of the two one-sided tests procedure and the power approach.
     """
     if np.ptp(differences) < TIE:
-        return float(abs(differences[0]) >= margin)
+        return 2.0 ** -len(differences) if abs(differences[0]) < margin else 1.0
     from scipy import stats
 
     sides = ((-margin, "greater"), (margin, "less"))

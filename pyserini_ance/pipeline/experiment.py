@@ -129,9 +129,9 @@ class Experiment:
                 record = results_record(
                     self.recipe, data.collection, self.log, rows, seconds, memory, exported
                 )
-                write_json(self.run_dir.measures, record)
                 if difference := exported["differences"][model_export.SENTENCE_TRANSFORMERS]:
                     model_export.Difference(**difference).check(self.run_dir.model)
+                write_json(self.run_dir.measures, record)
                 self.run_dir.trainer.mark("running", "the end")
 
             self.world.on_main(write)

@@ -127,10 +127,11 @@ def _folder(snapshot: Snapshot) -> Path:
 
 
 def _stores(snapshot: Snapshot, dimension: int) -> list[Store]:
-    """The stores of a snapshot's corrected vectors, one for each process."""
+    """The stores of a snapshot's corrected vectors, one for each process; no server makes them."""
     size, documents = snapshot.world.size, len(snapshot.data.documents)
     bounds = [documents * rank // size for rank in range(size + 1)]
-    return stores_of(_folder(snapshot), bounds, dimension, snapshot.vectors_key)
+    key = {name: value for name, value in snapshot.vectors_key.items() if name != "server"}
+    return stores_of(_folder(snapshot), bounds, dimension, key)
 
 
 def _store(

@@ -27,10 +27,9 @@ def evaluate_on_dev(
     compared. from_all: the sample's vectors are those of an encoding of all documents. All processes of the
     snapshot's world call this.
     """
-    splits = [snapshot.collection.split(name) for name in settings.split]
     rng = random_stream("dev sample", seed)
     sampled = []
-    for split in splits:
+    for split in map(snapshot.collection.split, settings.split):
         rows = np.arange(len(split.queries))
         if settings.queries is not None and settings.queries < len(rows):
             rows = np.sort(rng.choice(len(rows), settings.queries, replace=False))

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from pyserini_ance.data.token_store import TokenStore
+from pyserini_ance.data.token_store import Specials, TokenStore
 from pyserini_ance.encoders.encoder import Encoder, to_device
 from pyserini_ance.vectors.encoding import Windows
 
@@ -39,10 +39,10 @@ def encode(windows: Windows, done: Callable[[int], object]) -> Generator[tuple[i
     torch.save((encoder.config, encoder.towers, encoder.tokenizer), parts)
     digest, stored = hashlib.sha256(parts.getbuffer()).hexdigest(), ray.put(parts.getvalue())
     del parts
-    on_gpu = device != "cpu"
-    kind, needed = ("GPU", 1) if on_gpu else ("CPU", threads)
-    resources = {"num_cpus": 1, "num_gpus": 1} if on_gpu else {"num_cpus": threads}
-    task = ray.remote(max_retries=RETRIES, **resources)(encode_window)
+    kind, needed = ("CPU", threads) if device == "cpu" else ("GPU", 1)
+    if not any(node["Alive"] and node["Resources"].get(kind, 0) >= needed for node in ray.nodes()):
+        log.warning("Ray: waiting for a machine with %d %ss; `threads` sets the CPUs of a task", needed, kind)
+    task = ray.remote(max_retries=RETRIES, **{"num_cpus": 1, f"num_{kind.lower()}s": needed})(encode_window)
     settings = windows.side, windows.precision, windows.tokens_per_batch
     waiting = windows.bounds[::-1]
     running: dict[Any, int] = {}  # the first row of a window by its task
@@ -51,12 +51,11 @@ def encode(windows: Windows, done: Callable[[int], object]) -> Generator[tuple[i
             places = max(1, int(ray.cluster_resources().get(kind, 0) // needed))  # a cluster may grow
             while waiting and len(running) < TASKS_PER_PLACE * places:
                 start, stop = waiting.pop()
-                offsets = tokens.offsets[start : stop + 1]
-                ids = np.asarray(tokens.ids[offsets[0] : offsets[-1]])
-                own = TokenStore(ids, offsets - offsets[0], tokens.specials)
+                ids, mask = tokens.batch(np.arange(start, stop), encoder.length_tokens(windows.side))
+                offsets, specials = np.append(0, mask.sum(1).cumsum()), Specials((), (), tokens.specials.pad)
+                own = TokenStore(ids[mask.astype(bool)].astype(np.uint32), offsets, specials)
                 # A list keeps Ray from fetching the encoder for each task.
-                sending = task.remote(digest, [stored], device, threads, own, *settings)
-                running[sending] = start
+                running[task.remote(digest, [stored], device, threads, own, *settings)] = start
             (ended,), _ = ray.wait(list(running))
             start, vectors = running.pop(ended), ray.get(ended)
             done(len(vectors))

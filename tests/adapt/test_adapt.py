@@ -120,14 +120,15 @@ def test_an_adaptation_says_if_it_pays(tmp_path, docs, tiny_bert, finished, file
     to_judge = output / "to_judge.csv"
     assert to_judge.exists() == (splits == {"unjudged", "compared"})
     if to_judge.exists():  # graded, it is a file of judgments
-        pd.read_csv(to_judge).assign(grade=1).to_csv(tmp_path / "graded.csv", index=False)
-        graded = read_queries(tmp_path / "q.csv", tmp_path / "graded.csv", docs, tmp_path)
+        pd.read_csv(to_judge).assign(grade=1).to_csv(to_judge, index=False)
+        graded = read_queries(tmp_path / "q.csv", to_judge, docs, tmp_path)
         assert {graded.texts[id] for id in graded.judgments} == {one["query"] for one in shown}
         keep_known(graded, {path.name: "" for path in docs.iterdir()})
-    # The same command again trains nothing, and says the same.
+    # The same command again trains nothing, says the same, and leaves grades as they are.
     before = (output / "run" / "measures.json").stat().st_mtime_ns
     assert adapt(wanted, SHORT) == text
     assert (output / "run" / "measures.json").stat().st_mtime_ns == before
+    assert not to_judge.exists() or pd.read_csv(to_judge).grade.eq(1).all()
 
 
 def test_the_commands_to_paste_load_search_fuse_and_serve(tmp_path, finished, forked_python):

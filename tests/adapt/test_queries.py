@@ -9,7 +9,7 @@ import pytest
 
 from pyserini_ance.adapt import queries
 from pyserini_ance.adapt.documents import Passage
-from pyserini_ance.adapt.queries import extract_queries, keep_known, read_queries, sizes, split
+from pyserini_ance.adapt.queries import Queries, extract_queries, keep_known, read_queries, sizes, split
 
 
 def read(tmp_path, asked=None, judged=None, source=None):
@@ -205,6 +205,22 @@ def test_no_text_is_on_two_sides(tmp_path, splits, monkeypatch):
     if len(splits) < 3:
         assert not texts["dev"] & texts["test"]
     assert found.supervision() == "judged" and found.unjudged == ["u"]
+
+
+@pytest.mark.parametrize("name", ["dev", "test", "dl19"])
+def test_judgments_of_one_held_out_split_alone_become_both(tmp_path, name):
+    found = read(tmp_path, source=beir(tmp_path / "b", ["test"]))
+    found.splits = {name: found.splits["test"]}
+    split(found)
+    texts = {one: {found.texts[id] for id in ids} for one, ids in found.splits.items()}
+    assert {one: len(of) for one, of in texts.items()} == {"train": 0, "dev": 3, "test": 4}
+    assert not texts["dev"] & texts["test"]
+
+
+def test_what_is_held_out_is_read_once(monkeypatch):
+    monkeypatch.setattr(Queries, "held_out", property(lambda found: reads.append(found) or set()))
+    reads: list[Queries] = []
+    assert len(Queries({f"q{i}": f"query {i}" for i in range(9)}).unjudged) == 9 and len(reads) == 1
 
 
 def test_what_teaches_is_what_there_is_enough_of(tmp_path):

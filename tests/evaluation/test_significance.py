@@ -40,7 +40,7 @@ def test_equivalence_is_where_the_90_percent_interval_lies_within_the_margin():
     assert equivalence(-values, 0.01) == pytest.approx(equivalence(values, 0.01))
 
 
-@pytest.mark.parametrize(("difference", "p"), [(0.0, 0.0), (-0.009, 0.0), (0.01, 1.0)])
+@pytest.mark.parametrize(("difference", "p"), [(0.0, 0.125), (-0.009, 0.125), (0.01, 1.0)])
 def test_equivalence_without_variance(difference, p):
     assert equivalence(np.full(3, difference), 0.01) == p
 

@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,10 +19,11 @@ from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.config import EncoderConfig
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.initial import initial_encoder
+from pyserini_ance.encoders.tokenization import split_into_passages
 from pyserini_ance.recipe.load import dump
 from pyserini_ance.storage.files import read_json, read_json_lines, write_json
 from pyserini_ance.vectors import encoding, ray_tasks
-from pyserini_ance.vectors.encoding import encode_shards
+from pyserini_ance.vectors.encoding import Windows, encode_shards
 
 STAGE = make_stage(ANN, steps=6, refresh={"every_steps": 3})
 RECORDS = [{"text": "word " * length} for length in np.random.default_rng(0).integers(0, 60, 100).tolist()]
@@ -58,6 +60,28 @@ def test_vectors_are_those_of_this_process(cluster, encoder, tmp_path, monkeypat
     found = encoded(tmp_path / "ray", encoder, precision, ray_tasks.encode)
     assert len(read_json_lines(tmp_path / "ray/0-of-1/windows.jsonl")) == 7
     np.testing.assert_array_equal(found, encoded(tmp_path / "inline", encoder, precision))
+
+
+@pytest.mark.parametrize("more", [{"special_tokens": "per_document"}, {"pad_passages": True}])
+def test_a_task_has_the_passages_of_its_window(tiny_bert, monkeypatch, caplog, more):
+    """By tasks of this process, in the place of a cluster whose machines are too small."""
+    ray = SimpleNamespace(exceptions=SimpleNamespace(RayError=OSError), put=bytes, cluster_resources=dict)
+    ray.nodes = lambda: [{"Alive": True, "Resources": {"CPU": 0.5}}]
+    ray.remote = lambda **_: lambda function: SimpleNamespace(remote=partial(partial, function))
+    ray.wait = lambda tasks: (tasks[:1], tasks[1:])
+    ray.get = lambda one: one() if callable(one) else one
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setattr(ray_tasks, "_connected", lambda: ray)
+    document = {"length_tokens": 8, "passages": 4, **more}
+    settings = {"pooling": "mean", "tokenization": {"document": document}}
+    encoder = initial_encoder(EncoderConfig(model=str(tiny_bert), **settings), 1)
+    ids, specials = encoder.tokenizer.ids("document", RECORDS), encoder.tokenizer.specials["document"]
+    tokens, _ = split_into_passages(TokenStore.of_lists(ids, specials), encoder.config.tokenization)
+    windows = Windows(encoder, tokens, "document", "fp32", 256, [(0, 40), (40, len(tokens))])
+    expected = dict(windows.encode(lambda _: None))
+    for start, vectors in ray_tasks.encode(windows, lambda _: None):
+        np.testing.assert_array_equal(vectors, expected.pop(start))
+    assert not expected and "waiting for a machine with 1 CPUs" in caplog.text
 
 
 @pytest.mark.long

@@ -152,6 +152,7 @@ def test_adapters_are_proven_merged_and_alone(small_recipe, tmp_path, monkeypatc
     monkeypatch.setattr("peft.tuners.lora.Linear.merge", lambda layer: None)
     with pytest.raises(SettingError, match="the export is wrong: sentence-transformers"):
         experiment.train(recipe, tmp_path / "unmerged")
+    assert not (tmp_path / "unmerged" / "measures.json").exists()  # or `adapt` would go on with it
 
 
 @pytest.mark.parametrize("name", FAMILIES)

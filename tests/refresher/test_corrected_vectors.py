@@ -5,7 +5,7 @@ from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.initial import initial_encoder
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.pipeline.preparation import read_collection, tokenize
-from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.recipe.models import EmbeddingServer, Recipe
 from pyserini_ance.recipe.refresh_settings import CorrectedEncoding
 from pyserini_ance.refresher.corrected_vectors import correct_vectors
 from pyserini_ance.refresher.refresher import Refresher
@@ -209,3 +209,14 @@ def test_passages_are_sampled_and_corrected(small_recipe, tmp_path):
     run, reports = made(tmp_path, recipe, 0, 2)
     passages = reports[0]["documents"]
     assert passages > 30 and reports[1]["documents"] == round(passages / 2)
+
+
+def test_corrected_vectors_serve_whatever_encodes_from_now_on(small_recipe, tmp_path):
+    """`--resume` may change the engine; samples are encoded here in any case."""
+    recipe = rolling(small_recipe, 0.3333)
+    made(tmp_path, recipe, 0, 2, kinds=("tables",))
+    server = recipe.encoding.model_copy(
+        update={"engine": EmbeddingServer(url="http://localhost:1/v1", model="m")}
+    )
+    _, [report] = made(tmp_path, recipe.model_copy(update={"encoding": server}), 4, kinds=("tables",))
+    assert (report["base"], report["documents"]) == (2, 10)
