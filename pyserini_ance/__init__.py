@@ -9,6 +9,7 @@ The Python API is `import pyserini_ance as pa` (api.py); its parts are imported 
 import importlib
 import os
 import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -68,3 +69,18 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
+
+
+class _Package(ModuleType):
+    """The type of this package: `pyserini_ance.train` stays the function of the API.
+
+    The import system sets a submodule as an attribute of its package, and the command `python -m
+    pyserini_ance.train` is such a submodule.
+    """
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in __all__ and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

@@ -49,8 +49,7 @@ def traced(self, number, *rest):
         sys.setprofile(None); threading.setprofile(None)
         Path(out).write_text(json.dumps(sorted(modules)))
 StageTrainer._train_step = traced
-sys.argv.insert(1, "train")
-runpy.run_module("pyserini_ance", run_name="__main__")
+runpy.run_module("pyserini_ance.train", run_name="__main__")
 """
 
 

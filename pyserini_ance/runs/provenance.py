@@ -60,8 +60,8 @@ def environment(device: str, processes: int, collection: "Collection") -> dict:
 def command_line(argv: Sequence[str]) -> str:
     """The command that started this process, as one types it."""
     program = Path(argv[0])
-    called = ["python", "-m", "pyserini_ance"] if program.name == "__main__.py" else [program.name]
-    return shlex.join([*called, *argv[1:]])
+    module = {"__main__.py": "pyserini_ance", "train.py": "pyserini_ance.train"}.get(program.name)
+    return shlex.join([*(["python", "-m", module] if module else [program.name]), *argv[1:]])
 
 
 def highest_peak_bytes(world: "World") -> dict[str, int]:

@@ -86,7 +86,7 @@ def golden(name: str) -> dict:
         command = [sys.executable, "-m"]
         if ranks := RANKS.get(name):
             command += ["torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", "-m"]
-        command += ["pyserini_ance", "train", recipe, *shlex.split(overrides.format(roberta=roberta))]
+        command += ["pyserini_ance.train", recipe, *shlex.split(overrides.format(roberta=roberta))]
         command += ["threads=1", f"cache={folder}/cache", "--output", str(run)]
         ended = subprocess.run(command, text=True, capture_output=True)
         if ended.returncode:

@@ -217,7 +217,7 @@ def under_torchrun(recipe, forked_python, tmp_path_factory) -> tuple[Path, str]:
     python = run.parent / "python"
     python.write_text(f'#!/bin/sh\nshift\nexec {shlex.join(forked_python)} "$@"\n')
     python.chmod(0o755)
-    launcher = "-m torch.distributed.run --standalone --nproc-per-node 2 -m pyserini_ance train"
+    launcher = "-m torch.distributed.run --standalone --nproc-per-node 2 -m pyserini_ance.train"
     command = [sys.executable, *launcher.split()]
     arguments = [str(recipe(BACKGROUND)), "--output", str(run)]
     forked = {**os.environ, "PYTHON_EXEC": str(python)}
