@@ -25,17 +25,17 @@ ROOMS = {
     "storage": 838,
     "trainer": 2_976,
     "vectors": 1_702,
-    "top": 674,
+    "top": 697,
 }
 WHOLE = {
-    "files": 221,
-    "classes": 243,
+    "files": 222,
+    "classes": 244,
     "short private functions used once": 10,
-    "lines of imports": 2_747,
+    "lines of imports": 2_750,
     "lines of the reading path": 1_441,
     "modules that trainer/batch.py imports": 11,
     "lines of benchmarks": 5_593,
-    "lines of tests": 33_189,
+    "lines of tests": 33_192,
 }
 
 
