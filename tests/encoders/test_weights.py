@@ -33,6 +33,10 @@ def ance_encoder(folder: str):
     return initial_encoder(config(folder, projection=768, layer_norm=True), 0)
 
 
+def cross_encoder(folder: str):
+    return CrossEncoderModel(folder, "cpu")
+
+
 def settings_of(folder: str):
     return foreign_settings(folder, {"pooling": "mean"})
 
@@ -62,16 +66,16 @@ def with_new_word(folder) -> None:
     ("start", "load", "change", "error", "message"),
     [
         ("bert", encoder, narrow, RuntimeError, SIZES),
-        ("cross_encoder", CrossEncoderModel, narrow, RuntimeError, SIZES),
+        ("cross_encoder", cross_encoder, narrow, RuntimeError, SIZES),
         ("bert", check_start, adapter_alone, ValueError, MERGED),
         ("bert", encoder, with_adapter, ConnectionError, BASE),
         ("bert", encoder, adapter_alone, ConnectionError, BASE),
         ("bert", settings_of, adapter_alone, ConnectionError, BASE),
-        ("cross_encoder", CrossEncoderModel, with_adapter, ValueError, MERGED),
+        ("cross_encoder", cross_encoder, with_adapter, ValueError, MERGED),
         ("cross_encoder", config_file, adapter_alone, ValueError, MERGED),
         ("bert", encoder, with_new_word, ValueError, IDS),
         ("roberta", ance_encoder, with_new_word, ValueError, IDS),
-        ("cross_encoder", CrossEncoderModel, with_new_word, ValueError, IDS),
+        ("cross_encoder", cross_encoder, with_new_word, ValueError, IDS),
     ],
 )
 def test_files_that_do_not_fit_are_refused_by_name(
