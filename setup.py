@@ -58,6 +58,7 @@ EXTRAS = {
     "peft": ["peft>=0.18,<1"],  # for a stage's lora
     "ray": ["ray>=2.50"],  # for encoding.engine: ray
     "tensorboard": ["tensorboard>=2.19"],  # for log_with: tensorboard
+    "torchao": ["torchao>=0.18"],  # for optimizer.kind: adamw_8bit
     "lint": ["ruff>=0.15", "mypy>=1.18", "types-PyYAML"],
     "docs": ["mkdocs-material>=9"],  # for `make docs`
     # ir-datasets reads samples as the formats here do.
@@ -71,6 +72,7 @@ EXTRAS = {
         "peft>=0.18,<1",
         "ray>=2.50",
         "tensorboard>=2.19",
+        "torchao>=0.18",
     ],
 }
 

@@ -16,14 +16,14 @@ ROOMS = {
     "encoders": 3_500,
     "evaluation": 527,
     "negatives": 2_704,
-    "pipeline": 4_038,
+    "pipeline": 4_042,
     "pyserini_bridge": 1_178,
-    "recipe": 2_350,
+    "recipe": 2_354,
     "refresher": 530,
     "reports": 1_498,
-    "runs": 1_061,
+    "runs": 1_072,
     "storage": 838,
-    "trainer": 2_976,
+    "trainer": 2_986,
     "vectors": 1_702,
     "top": 697,
 }
@@ -32,10 +32,10 @@ WHOLE = {
     "classes": 244,
     "short private functions used once": 10,
     "lines of imports": 2_750,
-    "lines of the reading path": 1_441,
+    "lines of the reading path": 1_440,
     "modules that trainer/batch.py imports": 11,
     "lines of benchmarks": 5_593,
-    "lines of tests": 33_196,
+    "lines of tests": 33_227,
 }
 
 

@@ -139,7 +139,7 @@ def test_metadata(wheel):
     about = _metadata(wheel)
     named = (about["Version"], about["Requires-Python"], about["License-Expression"])
     assert named == (__version__, ">=3.12", "Apache-2.0")
-    extras = "cpu gpu demo pydocs adapt ir-datasets peft ray tensorboard lint docs test"
+    extras = "cpu gpu demo pydocs adapt ir-datasets peft ray tensorboard torchao lint docs test"
     assert " ".join(about.get_all("Provides-Extra")) == extras
     [newest, *_] = re.findall(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert newest == __version__

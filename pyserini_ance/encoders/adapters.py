@@ -100,10 +100,10 @@ def tower_hash(files: Mapping[str, str], side: Side, adapters: Adapters | None) 
     raise RuntimeError(f"the manifest of a checkpoint lists no weights of its {side} tower")
 
 
-def require_peft(key: str) -> None:
-    """Raise RuntimeError if peft is missing; `key` is what needs it."""
-    if importlib.util.find_spec("peft") is None:
-        raise RuntimeError(f"{key} needs peft; install it: pip install 'pyserini_ance[peft]'")
+def require_package(name: str, key: str) -> None:
+    """Raise RuntimeError if the package of the extra `name` is missing; `key` is what needs it."""
+    if importlib.util.find_spec(name) is None:
+        raise RuntimeError(f"{key} needs {name}; install it: pip install 'pyserini_ance[{name}]'")
 
 
 def check_trainable(towers: TwoTower, stage: "Stage", key: str, shards: bool = False) -> None:
@@ -143,7 +143,7 @@ def add_adapters(towers: TwoTower, made: Adapters, seed: int, source: Path | Non
 
     Raises RuntimeError for a file of other adapters.
     """
-    require_peft(f"an encoder with adapters of {made.base}")
+    require_package("peft", f"an encoder with adapters of {made.base}")
     from peft import LoraConfig, inject_adapter_in_model
 
     models = {id(model): model for model in (towers.tower(side).transformer for side in made.sides)}

@@ -11,7 +11,7 @@ from torch import nn
 
 from pyserini_ance.data.collection import SIDES, Side
 from pyserini_ance.encoders import released
-from pyserini_ance.encoders.adapters import adapters_of, merge_adapters, require_peft
+from pyserini_ance.encoders.adapters import adapters_of, merge_adapters, require_package
 from pyserini_ance.encoders.ance import read_ance
 from pyserini_ance.encoders.config import START_SETTINGS, EncoderConfig, is_saved, tower_folder
 from pyserini_ance.encoders.dpr import read_dpr
@@ -99,7 +99,7 @@ def _source(config: EncoderConfig, side: Side) -> str:
             raise ValueError(f"{model} has two towers; set encoder.tied=false")
     check_weight_files(tower, takes_adapters=True)
     if found_base(tower):
-        require_peft(f"encoder.model {tower}")
+        require_package("peft", f"encoder.model {tower}")
     return tower
 
 

@@ -111,10 +111,12 @@ def _sizes(recipe: Recipe, data: PreparedData) -> str:
         weights = trained_weights(copied.towers) if stage.lora else dict(copied.towers.named_parameters())
         trained.append((name, stage.lora, sum(weight.nbytes for weight in weights.values())))
     largest = max([whole, *(size for _, lora, size in trained if lora is None)])
+    bytes_of = {"adamw_8bit": 0.5}  # of both moments, for each byte of the weights
+    moments = max(bytes_of.get(stage.optimizer.kind, 2) for stage in recipe.stages.values())
     sizes = {
         "vectors": len(data.documents) * encoder.dimension * 4,  # float32, a row for each passage
         "a checkpoint": largest,
-        "its moments while its stage runs": 2 * largest,
+        "its moments while its stage runs": moments * largest,
     }
     line = "sizes: " + ", ".join(f"{name} {size / GIB:.2f} GiB" for name, size in sizes.items())
     adapted = [f"; of adapters in stage {name} {size / MIB:.2f} MiB" for name, lora, size in trained if lora]

@@ -13,7 +13,7 @@ from pyserini_ance.data.formats.format import Format
 from pyserini_ance.data.prepared import AnchorSet, PreparedData, merge_splits
 from pyserini_ance.data.token_store import TokenStore
 from pyserini_ance.distributed.world import World
-from pyserini_ance.encoders.adapters import check_trainable, require_peft
+from pyserini_ance.encoders.adapters import check_trainable, require_package
 from pyserini_ance.encoders.config import EncoderConfig
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.initial import initial_tokenizer
@@ -42,7 +42,9 @@ def check_tools(recipe: Recipe) -> None:
         choose_java()
     for name, stage in recipe.stages.items():
         if stage.lora is not None:
-            require_peft(f"stages.{name}.lora")
+            require_package("peft", f"stages.{name}.lora")
+        if stage.optimizer.kind == "adamw_8bit":
+            require_package("torchao", f"stages.{name}.optimizer.kind")
 
 
 def check_encoder(recipe: Recipe, encoder: Encoder) -> None:

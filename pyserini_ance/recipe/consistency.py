@@ -81,6 +81,9 @@ def _check_optimizer_moments(recipe: "Recipe") -> Iterator[Problem]:
             )
             yield ("stages", name, "keep_optimizer"), text
     for name, stage in recipe.stages.items():
+        if recipe.shard and stage.lora is None and stage.optimizer.kind == "adamw_8bit":
+            text = "`shard` would cut the blocks that 8 bits are scaled by; set adamw, or shard=false"
+            yield ("stages", name, "optimizer", "kind"), text
         start = stage.init_from.stage if isinstance(stage.init_from, InitFrom) else recipe.stage_before(name)
         if not stage.lr_schedule.offset_steps or stage.init_from == "initial" or start not in recipe.stages:
             continue

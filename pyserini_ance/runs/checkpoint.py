@@ -29,6 +29,7 @@ from pyserini_ance.storage.publish import is_complete, publishing, remove_parts,
 ENCODER = "encoder"
 TRAINING, PROGRESS = "training.safetensors", "progress.json"
 SCALE = "loss_scale"  # in the training file of fp16
+PARTS_OF_8_BITS = "codes", "scale", "qmap"  # of a moment of torchao's
 
 
 @dataclass(frozen=True)
@@ -139,11 +140,13 @@ def publish_checkpoint(
 def moments_of(optimizer: torch.optim.Optimizer, keeps: bool = True) -> dict[str, torch.Tensor]:
     """The optimizer's state by name, empty before the first step. Of weights in parts all processes call it,
     and it is whole, on the CPU, where `keeps`."""
-    moments = {}
+    moments: dict[str, torch.Tensor] = {}
     for i, parameter in enumerate(_parameters(optimizer)):
         for name, value in optimizer.state.get(parameter, {}).items():
             whole = value.full_tensor().cpu() if isinstance(value, DTensor) else value
-            if keeps:
+            if keeps and hasattr(whole, "codes"):  # of 8 bits
+                moments |= {f"{i}.{name}.{part}": getattr(whole, part) for part in PARTS_OF_8_BITS}
+            elif keeps:
                 moments[f"{i}.{name}"] = whole
     return moments
 
@@ -164,12 +167,13 @@ def restore_moments(
         scale, growth = saved[SCALE].tolist()
         scaler.load_state_dict({**scaler.state_dict(), "scale": scale, "_growth_tracker": int(growth)})
     for index, parameter in enumerate(_parameters(optimizer)):
-        state = {
-            name: saved[f"{index}.{name}"]
-            for name in ("step", "exp_avg", "exp_avg_sq")
-            if f"{index}.{name}" in saved
-        }
-        optimizer.state[parameter] = {name: _placed(value, parameter) for name, value in state.items()}
+        optimizer.state[parameter] = state = {}
+        for name in ("step", "exp_avg", "exp_avg_sq"):
+            key = f"{index}.{name}"
+            if key in saved:
+                state[name] = _placed(saved[key], parameter)
+            elif f"{key}.codes" in saved:
+                state[name] = _of_8_bits(saved, key, parameter)
 
 
 def drop_moments(run: RunDir, recipe: Recipe, finished: Collection[str]) -> None:
@@ -191,6 +195,13 @@ def _placed(value: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
         where = parameter.device_mesh, parameter.placements
         return distribute_tensor(value.to(parameter.device), *where, src_data_rank=None)
     return value.to(parameter.device)
+
+
+def _of_8_bits(saved: Mapping[str, torch.Tensor], key: str, parameter: torch.nn.Parameter) -> torch.Tensor:
+    from torchao.optim.subclass_8bit import OptimState8bit
+
+    parts = {part: saved[f"{key}.{part}"].to(parameter.device) for part in PARTS_OF_8_BITS}
+    return OptimState8bit(**parts, signed=key.endswith("exp_avg"), dtype=parameter.dtype)
 
 
 def _parameters(optimizer: torch.optim.Optimizer) -> list[torch.nn.Parameter]:

@@ -5,11 +5,9 @@
 
 import math
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
 
 from pyserini_ance.recipe.stage import Optimizer, Stage
 
@@ -73,8 +71,15 @@ class AdamW(torch.optim.AdamW):
             super()._accelerator_graph_capture_health_check()
 
 
+def adamw_8bit(groups: Iterable[dict[str, Any]], lr: float) -> torch.optim.Optimizer:
+    from torchao.optim import AdamW8bit
+
+    return AdamW8bit(groups, lr=lr)
+
+
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
-    "adamw": partial(AdamW, fused=True),
+    "adamw": lambda groups, lr: AdamW(groups, lr=lr, fused=True),
+    "adamw_8bit": adamw_8bit,
     "lamb": Lamb,
 }
 # The share of the rate, by the share of the steps after warm-up that is left (1 to 0).
@@ -86,7 +91,7 @@ DECAYS = {
 }
 
 
-def build_optimizer(module: nn.Module, settings: Optimizer) -> torch.optim.Optimizer:
+def build_optimizer(module: torch.nn.Module, settings: Optimizer) -> torch.optim.Optimizer:
     """Build the optimizer of a stage. Weights that are vectors (biases, LayerNorm) do not decay."""
     trained = [p for p in module.parameters() if p.requires_grad]
     groups = [
@@ -94,6 +99,12 @@ def build_optimizer(module: nn.Module, settings: Optimizer) -> torch.optim.Optim
         {"params": [p for p in trained if p.ndim <= 1], "weight_decay": 0.0},
     ]
     return OPTIMIZERS[settings.kind](groups, lr=settings.learning_rate)
+
+
+def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """Set the rate of the next step; what compiles its step has the rate in a tensor."""
+    for group in optimizer.param_groups:
+        group["lr"] = torch.full_like(group["lr"], rate) if isinstance(group["lr"], torch.Tensor) else rate
 
 
 def learning_rate(stage: Stage, step: int) -> float:

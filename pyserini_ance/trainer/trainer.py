@@ -37,7 +37,7 @@ from pyserini_ance.trainer.checkpoints import StageCheckpoints
 from pyserini_ance.trainer.executors import RefreshExecutor
 from pyserini_ance.trainer.frozen_documents import FrozenDocuments
 from pyserini_ance.trainer.objective import Counts, term_losses, weighted_sum
-from pyserini_ance.trainer.optim import build_optimizer, learning_rate
+from pyserini_ance.trainer.optim import build_optimizer, learning_rate, set_rate
 from pyserini_ance.trainer.products import queues_of
 from pyserini_ance.trainer.refresh import RefreshQueue
 from pyserini_ance.trainer.resume import replay_logs, resume_stage
@@ -187,8 +187,7 @@ class StageTrainer:
             report.read(self.name)  # a loss that is not finite must not reach the weights
         with uninterrupted():  # at its end, weights, log and progress are those of the same step
             rate = learning_rate(self.stage, step)
-            for group in self.optimizer.param_groups:
-                group["lr"] = rate
+            set_rate(self.optimizer, rate)
             self.scaler.step(self.optimizer)  # skipped if a gradient is not finite in fp16
             self.scaler.update()
             self.optimizer.zero_grad(set_to_none=True)

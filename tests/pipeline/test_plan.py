@@ -33,14 +33,19 @@ def test_what_has_no_effect_or_repeats_queries_is_warned_of(small_recipe):
     assert "WARNING" not in plan(small_recipe({"b": limits}))
 
 
-@pytest.mark.parametrize(("trainable", "towers"), [("both", 1), ("query_tower", 2)])
-def test_one_line_of_sizes(small_recipe, monkeypatch, trainable, towers):
+@pytest.mark.parametrize(
+    ("trainable", "kind", "towers", "of_moments"),
+    [("both", "adamw", 1, 2), ("query_tower", "lamb", 2, 2), ("both", "adamw_8bit", 1, 0.5)],
+)
+def test_one_line_of_sizes(small_recipe, monkeypatch, trainable, kind, towers, of_moments):
     """In units of a vector."""
     recipe = small_recipe({"b": {**STATIC, "trainable": trainable}})
+    recipe = changed(recipe, f"stages.b.optimizer={{kind: {kind}, learning_rate: 1}}")
     encoder = initial_encoder(recipe.encoder, recipe.seed)
     monkeypatch.setattr(plan_module, "GIB", 4 * encoder.dimension)
     weights = towers * sum(p.numel() for p in encoder.towers.parameters()) / encoder.dimension
-    sizes = f"a checkpoint {weights:.2f} GiB, its moments while its stage runs {2 * weights:.2f} GiB"
+    moments = f"its moments while its stage runs {of_moments * weights:.2f} GiB"
+    sizes = f"a checkpoint {weights:.2f} GiB, {moments}"
     assert f"sizes: vectors 30.00 GiB, {sizes}" in plan(recipe).splitlines()
 
 

@@ -1,3 +1,4 @@
+import sys
 from contextlib import nullcontext
 
 import pytest
@@ -9,7 +10,7 @@ from pyserini_ance.distributed.world import World
 from pyserini_ance.evaluation import metrics
 from pyserini_ance.pipeline.data_checks import check_template, data_warnings
 from pyserini_ance.pipeline.experiment import Experiment
-from pyserini_ance.pipeline.preparation import read_collection, stored_collection
+from pyserini_ance.pipeline.preparation import check_tools, read_collection, stored_collection
 from pyserini_ance.recipe.load import load
 from pyserini_ance.runs.rundir import RunDir
 
@@ -192,3 +193,20 @@ def test_a_dev_split_of_the_data_that_hold_out_replaces_is_named(tmp_path, setti
     collection = make_collection({"d": "x"}, {name: {id: f"text of {id}"} for name, id in ids.items()}, qrels)
     lines = data_warnings(recipe, collection)
     assert len(lines) == is_said and all("data.hold_out makes split 'dev'" in line for line in lines)
+
+
+EIGHT_BITS = "optimizer={kind: adamw_8bit, learning_rate: 1}"
+
+
+@pytest.mark.parametrize(
+    ("settings", "package", "key"),
+    [("lora={r: 2}", "peft", "lora"), (EIGHT_BITS, "torchao", "optimizer.kind")],
+)
+def test_a_package_that_a_stage_needs_is_named_before_it_starts(
+    small_recipe, monkeypatch, settings, package, key
+):
+    recipe = changed(small_recipe({"a": STAGE}), f"stages.a.{settings}")
+    monkeypatch.setitem(sys.modules, package, None)
+    cure = rf"stages.a.{key} needs {package}; install it: pip install 'pyserini_ance\[{package}\]'"
+    with pytest.raises(RuntimeError, match=cure):
+        check_tools(recipe)

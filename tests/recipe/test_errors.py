@@ -156,6 +156,7 @@ REFUSED = [  # overrides of the base recipe, fragments of the message
     (f"{NEXT}, lora: {{}}, keep_optimizer: true}}", "next.keep_optimizer: stages.only has another"),
     ("stages.only.lora={target: all}", "lora.target: expected all-linear, or a list of names"),
     (f"{NEXT.replace('1}', '1, kind: lamb}')}, keep_optimizer: true}}", "make them equal, or remove "),
+    (["shard=true", "stages.only.optimizer.kind=adamw_8bit"], "optimizer.kind: `shard` would cut the blocks"),
     (f"{NEXT}, keep_optimizer: true, init_from: {{folder: a}}}}", "have no moments; use init_from: previous"),
     (f"{NEXT}, init_from: last}}", "init_from: expected `initial`, `previous`, `{stage: NAME}`, `{folder: R"),
     (f"{NEXT}, init_from: {{folder: a, recipe: b}}}}", "next.init_from: expected one origin: "),

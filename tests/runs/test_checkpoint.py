@@ -52,12 +52,19 @@ def weights(encoder) -> list[torch.Tensor]:
     return [p.detach().clone() for p in encoder.towers.parameters()]
 
 
-@pytest.mark.parametrize("kind", ["adamw", "lamb"])
-def test_weights_and_moments_come_back_bitwise(encoder, run, kind):
+@pytest.mark.parametrize("kind", ["adamw", "adamw_8bit", "lamb"])
+def test_weights_and_moments_come_back_bitwise(tiny_bert, run, kind, monkeypatch):
+    """A step that is not compiled does the same, but slowly."""
+    if kind == "adamw_8bit":
+        pytest.importorskip("torchao", reason="pip install 'pyserini_ance[torchao]'")
+        monkeypatch.setattr(torch, "compile", lambda function, **_: function)
+    encoder = initial_encoder(EncoderConfig(model=str(tiny_bert), projection=256, tokenization=LENGTHS), 0)
     optimizer = optimizer_of(encoder, kind)
     walk(encoder, optimizer, 3, seed=0)
     checkpoint = publish_checkpoint(run, encoder, moments_of(optimizer), TrainingProgress("a", 3))
     walk(encoder, optimizer, 2, seed=1)
+    small = {name for name, moment in moments_of(optimizer).items() if moment.dtype == torch.uint8}
+    assert {name.split(".")[1] for name in small} == ({"exp_avg", "exp_avg_sq"} if "8" in kind else set())
     again = load_encoder(checkpoint.encoder)
     restored = optimizer_of(again, kind)
     restore_moments(Checkpoint.open(run.checkpoint("a", 3)), restored)
