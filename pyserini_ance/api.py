@@ -6,7 +6,6 @@ what was expected and the cure. Progress is logged under the logger `pyserini_an
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from types import UnionType
 from typing import Any, Literal
 
 from ir_measures import Measure
@@ -25,8 +24,8 @@ from pyserini_ance.negatives.filters.base import Filter
 from pyserini_ance.negatives.source import Source
 from pyserini_ance.pipeline.experiment import only_training
 from pyserini_ance.pipeline.mined_negatives import MinedNegatives as MinedNegatives
+from pyserini_ance.pipeline.mining import check_type, mine_negatives, read_source
 from pyserini_ance.pipeline.mining import load_collection as load_collection
-from pyserini_ance.pipeline.mining import mine_negatives, read_source
 from pyserini_ance.pipeline.results import Run as Run
 from pyserini_ance.recipe.components import Component
 from pyserini_ance.recipe.evaluation_settings import parse_measures
@@ -119,7 +118,7 @@ def load_encoder(
     and RuntimeError for missing weights.
     """
     known = "a folder, a hub name, a run or a dict; save a model in memory and pass the folder"
-    _check_type("model", model, str | Path | Run | Mapping, known)
+    check_type("model", model, str | Path | Run | Mapping, known)
     device = device_of(device)
     given = {"pooling": pooling, "normalize": normalize, "length_tokens": length_tokens}
     given = {key: value for key, value in given.items() if value is not None}
@@ -159,8 +158,8 @@ def mine(
 
     Raises ValueError for settings that are not valid, or a split without judgments.
     """
-    _check_type("encoder", encoder, Encoder, "an Encoder; save the model and pass load_encoder(FOLDER)")
-    _check_type("collection", collection, Collection, "what load_collection or make_collection returns")
+    check_type("encoder", encoder, Encoder, "an Encoder; save the model and pass load_encoder(FOLDER)")
+    check_type("collection", collection, Collection, "what load_collection or make_collection returns")
     return mine_negatives(
         encoder,
         collection,
@@ -191,12 +190,6 @@ def evaluate(
     ranking = run_of(run) if isinstance(run, Mapping) else read_run(Path(run))
     judged = qrels_of(qrels) if isinstance(qrels, Mapping) else read_qrels(Path(qrels))
     return metrics.evaluate(judged, ranking, parse_measures(_several("measures", measures)))
-
-
-def _check_type(name: str, value: object, types: type | UnionType, expected: str) -> None:
-    """Raise ValueError for an argument of another class."""
-    if not isinstance(value, types):
-        raise ValueError(f"{name} is of class {type(value).__name__}; expected {expected}")
 
 
 def _several(name: str, values: object) -> tuple[Any, ...]:

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import UnionType
 from typing import Any, Literal
 
 import numpy as np
@@ -60,11 +61,15 @@ def load_collection(
     return cached_collection(cache_folder(cache), data, {}, data.read)
 
 
+def check_type(name: str, value: object, types: type | UnionType, expected: str) -> None:
+    """Raise ValueError for an argument of another class."""
+    if not isinstance(value, types):
+        raise ValueError(f"{name} is of class {type(value).__name__}; expected {expected}")
+
+
 def _read_data(settings: Mapping[str, Any] | str | Path) -> Format:
-    if not isinstance(settings, str | Path | Mapping):
-        expected = "the `data` section of a recipe, or a YAML file of it"
-        given = f"settings is of class {type(settings).__name__}"
-        raise ValueError(f"{given}; expected {expected}; data in memory goes to make_collection")
+    expected = "the `data` section of a recipe, or a YAML file of it; data in memory goes to make_collection"
+    check_type("settings", settings, str | Path | Mapping, expected)
     origin = "collection" if isinstance(settings, Mapping) else str(settings)
     if not isinstance(settings, Mapping):
         path = Path(settings)

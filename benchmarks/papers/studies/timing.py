@@ -90,11 +90,12 @@ def bm25_seconds(run: StudiedRun) -> tuple[list[float], list[float]]:
     queries = run.test_queries.split.queries
     texts = list(zip(queries.ids, queries.columns["text"], strict=True))
     with tempfile.TemporaryDirectory(dir=run.scratch.name) as name:
-        index, starts = Path(name) / "index", [time.perf_counter()]
-        if bm25.index == "build":
+        builds, starts = bm25.index == "build", [time.perf_counter()]
+        index = Path(name) / "index" if builds else Path(bm25.index)
+        if builds:
             retrieve(contents(run.data.collection.documents), [], bm25, index)
             starts.append(time.perf_counter())
-        retrieve(None, [Bm25Job(texts, hits, Path(name) / "run")], bm25, index)
+        retrieve((), [Bm25Job(texts, hits, Path(name) / "run")], bm25, index)
     *built, ranked = np.diff([*starts, time.perf_counter()]).tolist()
     return built, [ranked]
 
