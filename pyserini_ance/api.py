@@ -12,8 +12,8 @@ from ir_measures import Measure
 
 from pyserini_ance.data.collection import Collection as Collection
 from pyserini_ance.data.formats.lines import shown
+from pyserini_ance.data.given_collection import check_type, qrels_of, run_of
 from pyserini_ance.data.given_collection import make_collection as make_collection
-from pyserini_ance.data.given_collection import qrels_of, run_of
 from pyserini_ance.data.trec import read_qrels, read_run
 from pyserini_ance.distributed.world import device_of
 from pyserini_ance.encoders.config import EncoderConfig, PoolingMode
@@ -24,8 +24,8 @@ from pyserini_ance.negatives.filters.base import Filter
 from pyserini_ance.negatives.source import Source
 from pyserini_ance.pipeline.experiment import only_training
 from pyserini_ance.pipeline.mined_negatives import MinedNegatives as MinedNegatives
-from pyserini_ance.pipeline.mining import check_type, mine_negatives, read_source
 from pyserini_ance.pipeline.mining import load_collection as load_collection
+from pyserini_ance.pipeline.mining import mine_negatives, read_source
 from pyserini_ance.pipeline.results import Run as Run
 from pyserini_ance.recipe.components import Component
 from pyserini_ance.recipe.evaluation_settings import parse_measures

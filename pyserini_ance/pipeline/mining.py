@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import UnionType
 from typing import Any, Literal
 
 import numpy as np
@@ -12,6 +11,7 @@ from pyserini_ance.data.collection import Collection
 from pyserini_ance.data.collection_cache import cached_collection
 from pyserini_ance.data.formats.format import Format
 from pyserini_ance.data.formats.lines import shown
+from pyserini_ance.data.given_collection import check_type
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.encoder import Encoder
@@ -59,12 +59,6 @@ def load_collection(
     """
     data = _read_data(settings)
     return cached_collection(cache_folder(cache), data, {}, data.read)
-
-
-def check_type(name: str, value: object, types: type | UnionType, expected: str) -> None:
-    """Raise ValueError for an argument of another class."""
-    if not isinstance(value, types):
-        raise ValueError(f"{name} is of class {type(value).__name__}; expected {expected}")
 
 
 def _read_data(settings: Mapping[str, Any] | str | Path) -> Format:
