@@ -33,7 +33,7 @@ from pyserini_ance.data.known_positives import PADDING, is_in_sorted
 from pyserini_ance.data.trec import Hit
 
 log = logging.getLogger(__name__)
-# Merging a block of this size takes 120 MB. If hits are grouped by query, larger blocks are not faster.
+# Merging a block of this size takes 140 MB. If hits are grouped by query, larger blocks are not faster.
 HITS_PER_BLOCK = 1 << 20
 TRIPLES = "triples"
 FORMS = (

@@ -90,9 +90,8 @@ def bm25_seconds(run: StudiedRun) -> tuple[list[float], list[float]]:
     queries = run.test_queries.split.queries
     texts = list(zip(queries.ids, queries.columns["text"], strict=True))
     with tempfile.TemporaryDirectory(dir=run.scratch.name) as name:
-        builds, starts = bm25.index == "build", [time.perf_counter()]
-        index = Path(name) / "index" if builds else Path(bm25.index)
-        if builds:
+        index, starts = Path(f"{name}/index" if bm25.index == "build" else bm25.index), [time.perf_counter()]
+        if bm25.index == "build":
             retrieve(contents(run.data.collection.documents), [], bm25, index)
             starts.append(time.perf_counter())
         retrieve((), [Bm25Job(texts, hits, Path(name) / "run")], bm25, index)
