@@ -64,8 +64,8 @@ def _check_order(recipe: "Recipe") -> Iterator[Problem]:
 
 
 def _check_optimizer_moments(recipe: "Recipe") -> Iterator[Problem]:
-    """A stage with `keep_optimizer` has the optimizer and trained weights of the stage that it starts from; one
-    that goes on with a schedule starts from the last step of that schedule, not from a better one before."""
+    """A stage with `keep_optimizer` starts from a stage with its optimizer and trained weights; one that goes
+    on with a schedule starts from the last step of that schedule, not from a better one before."""
     name, first = next(iter(recipe.stages.items()))
     if first.keep_optimizer:
         yield ("stages", name, "keep_optimizer"), "this is the first stage: there is no optimizer to keep"
