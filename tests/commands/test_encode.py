@@ -33,7 +33,6 @@ def encoder(tiny_bert, tmp_path_factory):
 
 @pytest.fixture
 def encode(forked_python):
-
     def run(*flags) -> subprocess.CompletedProcess:
         command = [*forked_python, "-m", "pyserini_ance", "encode", *map(str, flags)]
         return subprocess.run(command, capture_output=True, text=True)
