@@ -9,7 +9,7 @@ commit, which says what they buy. `python tests/measure_house.py` prints all fig
 from measure_house import HERE, measured, rooms
 
 ROOMS = {
-    "adapt": 1_485,
+    "adapt": 1_484,
     "commands": 1_356,
     "data": 4_729,
     "distributed": 372,
@@ -35,7 +35,7 @@ WHOLE = {
     "lines of the reading path": 1_440,
     "modules that trainer/batch.py imports": 11,
     "lines of benchmarks": 5_593,
-    "lines of tests": 33_227,
+    "lines of tests": 33_229,
 }
 
 

@@ -217,10 +217,9 @@ def _generated(
     assert request.server is not None
     prompt = copy_prompt("any-question", request.output)
     passages = sorted(ranker.passages(), key=lambda one: hash_of(one.id))[:MOST_ASKED]
-    announced = announcement(request.server, texts_to_send(passages, prompt), "passages")
     if plans:
+        announced = announcement(request.server, texts_to_send(passages, prompt), "passages")
         raise OnlyAnnounced("\n".join([*lines, f"{announced}; edit {prompt}, if need be, before that"]))
-    log.info("%s", announced)
     rank = partial(ranker.first, k=ROUND_TRIP)
     found = write_questions(passages, request.server, prompt, request.output / "questions", rank)
     ids = {f"generated-{number}": pair for number, pair in enumerate(found.kept, start=1)}

@@ -187,6 +187,7 @@ def test_questions_of_a_language_model_teach_and_cost_once(tmp_path, docs, tiny_
 
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     with language_model(reply) as model:
+        caplog.set_level("INFO")
         server = Server(model.url, "small", max_requests=100)
         wanted = replace(request(tmp_path, docs, tiny_bert), server=server)
         announced = adapt(wanted, SHORT, plans=True)
@@ -195,6 +196,7 @@ def test_questions_of_a_language_model_teach_and_cost_once(tmp_path, docs, tiny_
         assert set(model.asked.values()) == {1} and len(model.asked) == 100
     assert re.search(r"\d+ questions for 100 of 120 passages", text) and "what teaches: generated" in text
     assert adapt(wanted, SHORT) == text  # the server is gone
+    assert sum("gets 120" in one for one in caplog.messages) == 1
     assert (
         "no test query is judged" in text
         and "_methods/distilled" in (wanted.output / "recipe.yaml").read_text()
