@@ -6,15 +6,14 @@ what was expected and the cure. Progress is logged under the logger `pyserini_an
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from types import UnionType
 from typing import Any, Literal
 
 from ir_measures import Measure
 
 from pyserini_ance.data.collection import Collection as Collection
 from pyserini_ance.data.formats.lines import shown
+from pyserini_ance.data.given_collection import check_type, qrels_of, run_of
 from pyserini_ance.data.given_collection import make_collection as make_collection
-from pyserini_ance.data.given_collection import qrels_of, run_of
 from pyserini_ance.data.trec import read_qrels, read_run
 from pyserini_ance.distributed.world import device_of
 from pyserini_ance.encoders.config import EncoderConfig, PoolingMode
@@ -119,7 +118,7 @@ def load_encoder(
     and RuntimeError for missing weights.
     """
     known = "a folder, a hub name, a run or a dict; save a model in memory and pass the folder"
-    _check_type("model", model, str | Path | Run | Mapping, known)
+    check_type("model", model, str | Path | Run | Mapping, known)
     device = device_of(device)
     given = {"pooling": pooling, "normalize": normalize, "length_tokens": length_tokens}
     given = {key: value for key, value in given.items() if value is not None}
@@ -159,8 +158,8 @@ def mine(
 
     Raises ValueError for settings that are not valid, or a split without judgments.
     """
-    _check_type("encoder", encoder, Encoder, "an Encoder; save the model and pass load_encoder(FOLDER)")
-    _check_type("collection", collection, Collection, "what load_collection or make_collection returns")
+    check_type("encoder", encoder, Encoder, "an Encoder; save the model and pass load_encoder(FOLDER)")
+    check_type("collection", collection, Collection, "what load_collection or make_collection returns")
     return mine_negatives(
         encoder,
         collection,
@@ -191,12 +190,6 @@ def evaluate(
     ranking = run_of(run) if isinstance(run, Mapping) else read_run(Path(run))
     judged = qrels_of(qrels) if isinstance(qrels, Mapping) else read_qrels(Path(qrels))
     return metrics.evaluate(judged, ranking, parse_measures(_several("measures", measures)))
-
-
-def _check_type(name: str, value: object, types: type | UnionType, expected: str) -> None:
-    """Raise ValueError for an argument of another class."""
-    if not isinstance(value, types):
-        raise ValueError(f"{name} is of class {type(value).__name__}; expected {expected}")
 
 
 def _several(name: str, values: object) -> tuple[Any, ...]:

@@ -150,6 +150,17 @@ def small_recipe(tiny_bert, tmp_path_factory):
     return lambda stages, **more: Recipe.model_validate({**settings(stages), **more})
 
 
+@pytest.fixture
+def without_dropout(small_recipe):
+    """Make the same recipes, of encoders without dropout."""
+
+    def make(stages: dict, **more):
+        recipe = small_recipe(stages, **more)
+        return recipe.model_copy(update={"encoder": recipe.encoder.model_copy(update={"dropout": 0.0})})
+
+    return make
+
+
 @pytest.fixture(scope="session")
 def run_processes() -> Processes:
     """`run_processes(size, function, *arguments)`: see `Processes`."""

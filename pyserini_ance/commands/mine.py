@@ -9,8 +9,6 @@ from pyserini_ance.commands import console, parsing
 
 EXAMPLE = """pyserini-ance mine --encoder runs/demo-ance --collection data.yaml --top-k 50 \\
       --filters duplicates relative_margin=0.05 --output negatives.jsonl"""
-
-
 DETAILS = """A filter is a name such as duplicates, a name with a value such as relative_margin=0.05 or
 range_min=10, or a YAML mapping. Filters are applied in the order given."""
 

@@ -16,6 +16,8 @@ import regex
 
 from pyserini_ance.data.collection import Texts
 
+# As in DPR: `regex` knows scripts that Python's own table lacks.
+TOKEN = regex.compile(r"[\p{L}\p{N}\p{M}]+|[^\p{L}\p{N}\p{M}\p{Z}\p{C}]")
 ANSWERS = "answers"  # a column of queries: a JSON list of strings in each row
 SECONDS = 1  # for a pattern and a text; 20 us is usual
 FIELD = "text"  # the field of documents that is searched; a title does not count, as in DPR
@@ -37,7 +39,7 @@ def spaced_tokens(text: str) -> str:
     """
     # Lower-case after spacing: the lower case of a letter may depend on its neighbours, which are a token's
     # own then.
-    return f" {' '.join(text.translate(_SPACING).lower().split())} "
+    return f" {' '.join(TOKEN.findall(text)).lower()} "
 
 
 class Tokens:
@@ -120,20 +122,3 @@ def contain_answers(
         text, pairs = Text(text_of(document)), slice(start, start + count)
         matches[pairs] = [answers[question].match(text) for question in question_rows[pairs].tolist()]
     return matches
-
-
-# As in DPR: `regex` knows scripts that Python's own table lacks.
-_WORD, _BLANK = regex.compile(r"[\p{L}\p{N}\p{M}]"), regex.compile(r"[\p{Z}\p{C}]")
-
-
-class _Spacing(dict[int, str]):
-    """A table for `str.translate`: the replacement of each character, filled on demand."""
-
-    def __missing__(self, code: int) -> str:
-        character = chr(code)
-        is_word, is_blank = _WORD.match(character), _BLANK.match(character)
-        self[code] = character if is_word else " " if is_blank else f" {character} "
-        return self[code]
-
-
-_SPACING = _Spacing()

@@ -144,6 +144,7 @@ class Collection:
     skipped: dict[str, int] = field(default_factory=dict)
     left_out: frozenset[str] = frozenset()
     ignore_identical_ids: bool = False
+    _own_documents: dict[str, np.ndarray] = field(default_factory=dict, init=False)
 
     def __repr__(self) -> str:
         splits = "".join(f", {name}: {len(split.queries):,} queries" for name, split in self.splits.items())
@@ -174,10 +175,6 @@ class Collection:
             found = [self.documents.rows_of(of_part.ids) for of_part in queries]
             self._own_documents[split.name] = np.concatenate(found).astype(np.int32)
         return self._own_documents[split.name][rows]
-
-    @cached_property
-    def _own_documents(self) -> dict[str, np.ndarray]:
-        return {}
 
     def judgments(self, split: str) -> dict[str, dict[str, int]]:
         """The grades of a split's judgments by the ids of query and document, as `evaluate` takes them.

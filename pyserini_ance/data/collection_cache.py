@@ -87,7 +87,7 @@ def store_collection(collection: Collection, cache: Path) -> Path:
 
     If another process is writing it, wait for that process.
     """
-    folder = collection_folder(cache, collection.digest)
+    folder = cache / COLLECTIONS_FOLDER / collection.digest[:32]
     publish_once(folder, {"collection": collection.digest}, lambda claimed: _write(claimed, collection))
     return folder
 
@@ -97,7 +97,7 @@ def open_collection(cache: Path, digest: str) -> Collection | None:
 
     Raises RuntimeError if a file is missing or has a different size than was written.
     """
-    folder = collection_folder(cache, digest)
+    folder = cache / COLLECTIONS_FOLDER / digest[:32]
     if not is_complete(folder):
         return None
     read_manifest(folder, verify=False)  # hashing would read everything in each process
@@ -111,10 +111,6 @@ def open_collection(cache: Path, digest: str) -> Collection | None:
     documents = open_texts(folder / "documents.arrow", about["documents"])
     left_out, ignore_identical_ids = frozenset(about["left_out"]), about["ignore_identical_ids"]
     return Collection(documents, splits, about["skipped"], left_out, ignore_identical_ids)
-
-
-def collection_folder(cache: Path, digest: str) -> Path:
-    return cache / COLLECTIONS_FOLDER / digest[:32]
 
 
 def _write(folder: Path, collection: Collection) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from types import UnionType
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, FiniteFloat, PrivateAttr, TypeAdapter, ValidationError
@@ -110,6 +111,12 @@ def qrels_of(grades: Mapping[str, Mapping[str, int]]) -> Qrels:
     Raises ValueError, naming query and document, for a grade that is no whole number of at most nine digits.
     """
     return _checked("qrels", dict[Id, dict[Id, Grade]], grades)
+
+
+def check_type(name: str, value: object, types: type | UnionType, expected: str) -> None:
+    """Raise ValueError for an argument of another class."""
+    if not isinstance(value, types):
+        raise ValueError(f"{name} is of class {type(value).__name__}; expected {expected}")
 
 
 def _checked(name: str, kind: Any, values: Any) -> Any:

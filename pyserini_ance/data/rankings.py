@@ -20,9 +20,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from pyserini_ance.data import trec
 from pyserini_ance.data.collection import Collection, Split, Texts
@@ -33,7 +33,7 @@ from pyserini_ance.data.known_positives import PADDING, is_in_sorted
 from pyserini_ance.data.trec import Hit
 
 log = logging.getLogger(__name__)
-# Merging a block of this size takes 120 MB. If hits are grouped by query, larger blocks are not faster.
+# Merging a block of this size takes 140 MB. If hits are grouped by query, larger blocks are not faster.
 HITS_PER_BLOCK = 1 << 20
 TRIPLES = "triples"
 FORMS = (
@@ -79,42 +79,37 @@ def read_ranking(
     counts = np.zeros(len(rows), np.int64)  # of the hits of each query, where they are in order
     for block in hit_blocks(path, hits, split, collection, rows):
         if in_order:
-            block = _numbered(block, counts)
-        merged = _with_ranked(block, ranked, scores)
-        repeats = _repeats(merged, merged.documents)
-        wrong = _repeats(merged, merged.scores) if has_ranks and not len(repeats) else repeats
+            block = block.assign(score=-1.0 - counts[block["query"]] - block.groupby("query").cumcount())
+            counts += np.bincount(block["query"], minlength=len(rows))
+        merged = pd.concat([_ranked_so_far(block, ranked, scores), block], ignore_index=True)
+        repeats = merged.duplicated(["query", "document"])
+        wrong = merged.duplicated(["query", "score"]) if has_ranks and not repeats.any() else repeats
         if in_order:
-            merged = HitBlock(*(np.delete(column, repeats) for column in merged))
-        elif len(wrong):
-            first = int(wrong[0])
-            document = collection.documents.ids[int(merged.documents[first])] if len(repeats) else None
-            line = Line(path, int(merged.numbers[first]), "")
-            query = split.queries.ids[int(rows[merged.queries[first]])]
-            raise trec.repeated(line, query, document, float(merged.scores[first]))
-        _rank(merged, ranked, scores)
-        is_relevant = is_in_sorted(block.queries * num_documents + block.documents, relevant)
-        np.fmax.at(positives, block.queries[is_relevant], block.scores[is_relevant].astype(np.float32))
+            merged = merged[~repeats]
+        elif wrong.any():
+            first = next(merged[wrong].itertuples())
+            query = split.queries.ids[int(rows[first.query])]
+            document = collection.documents.ids[first.document] if repeats.any() else None
+            raise trec.repeated(Line(path, first.number, ""), query, document, first.score)
+        merged = merged.sort_values("score", ascending=False, kind="stable")  # of equal ones the first line
+        merged["rank"] = merged.groupby("query").cumcount()
+        best = merged[merged["rank"] < top_k]
+        cells = best["query"], best["rank"]
+        ranked[cells], scores[cells] = best["document"], best["score"]
+        pairs = (block["query"] * num_documents + block["document"]).to_numpy()
+        hits_of_positives = block[is_in_sorted(pairs, relevant)]
+        np.fmax.at(positives, hits_of_positives["query"], hits_of_positives["score"].astype(np.float32))
     return RankedRows(ranked, scores.astype(np.float32), positives)
-
-
-class HitBlock(NamedTuple):
-    """Hits of documents of the collection in the order of their lines.
-
-    numbers: of the lines. queries: positions among the queries. documents: rows.
-    """
-
-    numbers: np.ndarray
-    queries: np.ndarray
-    documents: np.ndarray
-    scores: np.ndarray
 
 
 def hit_blocks(
     path: Path, hits: Iterable[Hit], split: Split, collection: Collection, rows: np.ndarray
-) -> Iterator[HitBlock]:
+) -> Iterator[pd.DataFrame]:
     """Blocks of hits of the query `rows` of a split, whose document ids are looked up together.
 
-    Raises ValueError for a document that the collection lacks, and if no hit is of a query of the split.
+    Columns: the `number` of the line, the `query` as a position among `rows`, the `document` as a row, and
+    the `score`. Hits are in the order of their lines, of documents of the collection alone. Raises ValueError
+    for a document that the collection lacks, and if no hit is of a query of the split.
     """
     ids, own = split.queries.ids, collection.own_documents(split)
     positions = dict.fromkeys(ids, -1)  # -1: of the split, but not selected
@@ -123,7 +118,7 @@ def hit_blocks(
     columns: tuple[array, ...] = array("q"), array("q"), array("d")  # tuples would take 100 MB more
     documents: list[str] = []
 
-    def block() -> HitBlock:
+    def block() -> pd.DataFrame:
         nonlocal num_left_out
         numbers, queries, scores = map(np.asarray, columns)
         found = collection.documents.rows_of(documents)
@@ -136,8 +131,8 @@ def hit_blocks(
                 raise line.error(problem, expected, "pass a file over this collection")
             num_left_out += 1
         is_own = False if own is None else found == own[rows[queries]]
-        kept = np.flatnonzero((found >= 0) & ~np.asarray(is_own))
-        return HitBlock(numbers[kept], queries[kept], found[kept], scores[kept])
+        table = pd.DataFrame({"number": numbers, "query": queries, "document": found, "score": scores})
+        return table[(found >= 0) & ~np.asarray(is_own)]
 
     for number, query, document, score in hits:
         position = positions.get(query)
@@ -161,56 +156,16 @@ def hit_blocks(
         log.warning("skipped: %d hits of documents without text in %s", num_left_out, path)
 
 
-def _with_ranked(block: HitBlock, ranked: np.ndarray, scores: np.ndarray) -> HitBlock:
-    """The hits that are ranked so far of the block's queries, before those of the block.
+def _ranked_so_far(block: pd.DataFrame, ranked: np.ndarray, scores: np.ndarray) -> pd.DataFrame:
+    """The hits that are ranked so far of the block's queries.
 
     A repeated document that has dropped out of the top k is not detected: it cannot change the result.
     """
-    queries = np.unique(block.queries)
-    is_ranked = ranked[queries] != PADDING
-    previous = HitBlock(
-        np.zeros(is_ranked.sum(), np.int64),
-        np.repeat(queries, is_ranked.sum(1)),
-        ranked[queries][is_ranked],
-        scores[queries][is_ranked],
-    )
-    return HitBlock(*(np.concatenate(pair) for pair in zip(previous, block, strict=True)))
-
-
-def _repeats(hits: HitBlock, values: np.ndarray) -> np.ndarray:
-    """(r,) ascending: the hits whose value, of `values` (n,), an earlier hit of their query has."""
-    order = np.lexsort((values, hits.queries))  # stable: of equal pairs the earlier is first
-    same = (np.diff(hits.queries[order]) == 0) & (np.diff(values[order]) == 0)
-    return np.sort(order[1:][same])
-
-
-def _rank(hits: HitBlock, ranked: np.ndarray, scores: np.ndarray) -> None:
-    """Rank the documents of the hits' queries by their scores; ties stay in the order of the lines."""
-    order = np.lexsort((-hits.scores, hits.queries))
-    queries, counts = np.unique(hits.queries, return_counts=True)
-    rank = _positions(counts)
-    keep = rank < ranked.shape[1]
-    ranked[queries], scores[queries] = PADDING, -np.inf
-    target = hits.queries[order][keep], rank[keep]
-    ranked[target], scores[target] = hits.documents[order][keep], hits.scores[order][keep]
-
-
-def _numbered(hits: HitBlock, counts: np.ndarray) -> HitBlock:
-    """The hits, scored by their numbers among those of their query, negated.
-
-    counts: (Q,) the hits of each query before; these are added.
-    """
-    order = np.argsort(hits.queries, kind="stable")
-    queries, added = np.unique(hits.queries, return_counts=True)
-    scores = np.empty(len(order))
-    scores[order] = -1.0 - np.repeat(counts[queries], added) - _positions(added)
-    counts[queries] += added
-    return hits._replace(scores=scores)
-
-
-def _positions(counts: np.ndarray) -> np.ndarray:
-    """The position of each item in its group, from 0, for consecutive groups of these sizes."""
-    return np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    queries = np.unique(block["query"])
+    positions, ranks = np.nonzero(ranked[queries] != PADDING)
+    best = queries[positions], ranks
+    hits = {"query": best[0], "document": ranked[best], "score": scores[best]}
+    return pd.DataFrame({"number": np.zeros(len(ranks), np.int64), **hits})
 
 
 def hits_of(path: Path, queries: Texts, documents: Texts) -> tuple[Iterator[Hit], bool]:

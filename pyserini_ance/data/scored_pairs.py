@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Self
 
 import numpy as np
+import pandas as pd
 
 from pyserini_ance.data.collection import Collection, Split
 from pyserini_ance.data.formats.training_files import layout_of, listed_hits
@@ -81,16 +82,15 @@ def read_scored_pairs(path: Path, split: Split, collection: Collection) -> Score
         hits = listed_hits(path, layout, [layout.positives, layout.negatives], scored=True)
     else:
         hits = read_hits(path)
-    blocks = hit_blocks(path, hits, split, collection, np.arange(len(split.queries)))
-    numbers, queries, rows, values = map(np.concatenate, zip(*blocks, strict=True))
-    keys = queries * width + rows
-    order = np.argsort(keys, kind="stable")
-    keys, scores = keys[order], values.astype(np.float32)[order]
+    pairs = pd.concat(hit_blocks(path, hits, split, collection, np.arange(len(split.queries))))
+    pairs["key"] = pairs["query"] * width + pairs["document"]
+    pairs = pairs.sort_values("key", kind="stable")
+    keys, scores = pairs["key"].to_numpy(), pairs["score"].to_numpy(np.float32)
     first = np.append(True, keys[1:] != keys[:-1])
     if len(different := np.flatnonzero(~first[1:] & (scores[1:] != scores[:-1]))):
         repeat = different[0] + 1
         query, row = divmod(int(keys[repeat]), width)
         pair = f"document {documents.ids[row]!r} again for query {split.queries.ids[query]!r}"
-        line = line_of(path, int(numbers[order[repeat]]))
+        line = line_of(path, int(pairs["number"].iloc[repeat]))
         raise line.error(f"{pair}, with another score", "one score for a pair", "keep one of the lines")
     return ScoredPairs(keys[first], scores[first], width)

@@ -31,7 +31,6 @@ MAY_BE_NULL = (*MODULES, "bidirectional", "truncate_dim")
 Switch = Annotated[StrictBool | Side, expected("true or false, or `query` or `document` for one side")]
 PoolingMode = Literal["cls", "mean", "max", "lasttoken", "mean_sqrt_len_tokens", "weightedmean"]
 
-
 TOWERS: dict[Side, str] = {"query": "queries", "document": "documents"}  # folders of untied towers
 SIDE_FORMAT = 2
 # Keys of the side file that are not settings of the encoder.

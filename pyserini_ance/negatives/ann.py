@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.negatives.filters.base import Candidates
 from pyserini_ance.negatives.mined import SearchedSource
-from pyserini_ance.negatives.snapshot import Snapshot
+from pyserini_ance.negatives.snapshot import Searched, Snapshot
 from pyserini_ance.negatives.source import MiningContext
 from pyserini_ance.negatives.table import NegativeTable
 
@@ -36,12 +36,12 @@ class Ann(SearchedSource):
             )
 
     def mine(self, snapshot: Snapshot, anchor_set: AnchorSet, context: MiningContext) -> NegativeTable:
-        top_k = self.top_k_of(anchor_set)
-        if self.top_k_unit == "passage":
-            scores, rows = snapshot.search_passages(anchor_set.anchors, top_k + self.extra_for_filters)
-        else:
-            k = top_k + self.extra_candidates(anchor_set)
-            scores, rows = snapshot.search(anchor_set.anchor, anchor_set.anchors, anchor_set.candidate, k)
+        top_k, by_passage = self.top_k_of(anchor_set), self.top_k_unit == "passage"
+        k = top_k + (self.extra_for_filters if by_passage else self.extra_candidates(anchor_set))
+        over: Searched = "passage" if by_passage and snapshot.passages else anchor_set.candidate
+        scores, rows = snapshot.search(anchor_set.anchor, anchor_set.anchors, over, k)
+        if by_passage and snapshot.passages:
+            scores, rows = snapshot.passages.of_ranking(scores, rows)
         # Differs from microsoft/ANCE: it removes only the last positive in the qrels, so other positives
         # are negatives; `positives: last` does the same.
         found = Candidates(snapshot, anchor_set, rows, scores, lambda: snapshot.positive_scores(anchor_set))

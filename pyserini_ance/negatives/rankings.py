@@ -76,8 +76,7 @@ class Ranking(RankedSource):
         return (find_file(self.file, KEY),)
 
     def read_ahead(self, collection: Collection, anchor_set: AnchorSet) -> None:
-        for path in self.files:
-            self.read(path, collection, anchor_set)
+        self.read(self.files[0], collection, anchor_set)
 
     def ranking_file(self, snapshot: Snapshot) -> Path:
-        return find_file(self.file, KEY)
+        return self.files[0]

@@ -284,8 +284,8 @@ class Snapshot:
 
         A score between the sides is that of the document's best passage, whichever side searches, except
         over passages, whose rows and scores are their own. Documents that rankings leave out are not found by
-        their query. All processes make the call, each with its own
-        rows. A ranking that was computed before is not computed again.
+        their query. All processes make the call, each with its own rows. A ranking that was computed before
+        is not computed again.
         """
         key = side, over, hashlib.sha256(np.ascontiguousarray(rows, np.int32)).digest()
         others = self.query_vectors if over == "query" else self.mined_vectors
@@ -303,15 +303,6 @@ class Snapshot:
                 self.rankings[key] = self.rank(self.query_vectors[every], others, k, passages, shares, own)
         scores, hits = self.rankings[key]
         return scores[:, :k], hits[:, :k]
-
-    def search_passages(self, rows: np.ndarray, k: int) -> ScoredRows:
-        """The documents of the k nearest passages for each of the query `rows` (A,), by their best passage.
-
-        Rankings of fewer than k documents end with -inf and PADDING. All processes make the call.
-        """
-        if self.passages is None:
-            return self.search("query", rows, "document", k)
-        return self.passages.of_ranking(*self.search("query", rows, "passage", k))
 
     def positive_scores(self, anchor_set: AnchorSet) -> np.ndarray:
         """(A,) float32: the score of each anchor's best known positive."""

@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from pydantic import NonNegativeInt, PositiveInt
@@ -11,13 +11,7 @@ from pydantic import NonNegativeInt, PositiveInt
 from pyserini_ance.data.collection import PLURALS, Collection
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.negatives.snapshot import Snapshot
-from pyserini_ance.negatives.table import (
-    PADDINGS,
-    PER_ANCHOR,
-    NegativeTable,
-    check_enough_candidates,
-    fill_random,
-)
+from pyserini_ance.negatives.table import NegativeTable, check_enough_candidates, fill_random
 from pyserini_ance.random_streams import random_stream
 from pyserini_ance.recipe.components import MiningComponent, SettingError
 from pyserini_ance.storage.error_text import naming_own
@@ -173,22 +167,7 @@ def mine_in_shares(
     """
     world = snapshot.world
     own = mined_by(source, snapshot, replace(anchor_set, share=(world.rank, world.size)), context)
-    if world.size == 1:
-        return source.without_short_anchors(own)
-    width = int(world.gather_rows(np.array([own.candidates.shape[1]])).max())
-    arrays: dict[str, Any] = {}
-    for name in PER_ANCHOR:
-        if (array := getattr(own, name)) is None:
-            continue
-        if name in PADDINGS:  # a share's table may be narrower
-            missing = ((0, 0), (0, width - array.shape[1]))
-            array = np.pad(array, missing, constant_values=PADDINGS[name])
-        arrays[name] = world.gather_rows(array)
-    counts = world.gather_rows(np.array([[own.dropped[name] for name in sorted(own.dropped)]], np.int64))
-    dropped = dict(zip(sorted(own.dropped), counts.sum(0).tolist(), strict=True))
-    promoted = None if own.promoted is None else np.unique(world.gather_rows(own.promoted), axis=0)
-    joined = replace(own, **arrays, promoted=promoted, dropped={name: dropped[name] for name in own.dropped})
-    return source.without_short_anchors(joined)
+    return source.without_short_anchors(own if world.size == 1 else own.gathered(world))
 
 
 def mined_by(

@@ -16,6 +16,7 @@ from pyserini_ance.storage.files import read_json, write_json
 
 if TYPE_CHECKING:
     from pyserini_ance.data.prepared import AnchorSet
+    from pyserini_ance.distributed.world import World
 
 ABOUT = "table.json"
 ARRAYS = {
@@ -192,6 +193,24 @@ class NegativeTable:
             return {}
         counts = np.bincount(self.origin[self.candidates != PADDING], minlength=len(self.origins))
         return {str(origin): int(count) for origin, count in zip(self.origins, counts, strict=True)}
+
+    def gathered(self, world: "World") -> "NegativeTable":
+        """The tables of all processes, each over its share of the anchors, as one; all make the call."""
+        width = int(world.gather_rows(np.array([self.candidates.shape[1]])).max())
+        arrays: dict[str, Any] = {}
+        for name in PER_ANCHOR:
+            if (array := getattr(self, name)) is None:
+                continue
+            if name in PADDINGS:  # a share's table may be narrower
+                missing = ((0, 0), (0, width - array.shape[1]))
+                array = np.pad(array, missing, constant_values=PADDINGS[name])
+            arrays[name] = world.gather_rows(array)
+        names = sorted(self.dropped)  # a mix has them in another order on each process
+        counts = world.gather_rows(np.array([[self.dropped[name] for name in names]], np.int64)).sum(0)
+        totals = dict(zip(names, counts.tolist(), strict=True))
+        dropped = {name: totals[name] for name in self.dropped}
+        promoted = None if self.promoted is None else np.unique(world.gather_rows(self.promoted), axis=0)
+        return replace(self, **arrays, promoted=promoted, dropped=dropped)
 
     def save(self, folder: Path) -> None:
         """Write a folder with one file per array; equal tables give equal bytes and hashes."""

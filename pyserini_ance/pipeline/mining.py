@@ -11,6 +11,7 @@ from pyserini_ance.data.collection import Collection
 from pyserini_ance.data.collection_cache import cached_collection
 from pyserini_ance.data.formats.format import Format
 from pyserini_ance.data.formats.lines import shown
+from pyserini_ance.data.given_collection import check_type
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.encoder import Encoder
@@ -61,10 +62,8 @@ def load_collection(
 
 
 def _read_data(settings: Mapping[str, Any] | str | Path) -> Format:
-    if not isinstance(settings, str | Path | Mapping):
-        expected = "the `data` section of a recipe, or a YAML file of it"
-        given = f"settings is of class {type(settings).__name__}"
-        raise ValueError(f"{given}; expected {expected}; data in memory goes to make_collection")
+    expected = "the `data` section of a recipe, or a YAML file of it; data in memory goes to make_collection"
+    check_type("settings", settings, str | Path | Mapping, expected)
     origin = "collection" if isinstance(settings, Mapping) else str(settings)
     if not isinstance(settings, Mapping):
         path = Path(settings)

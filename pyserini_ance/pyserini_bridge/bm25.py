@@ -45,33 +45,28 @@ class Bm25Job(NamedTuple):
 
 
 def retrieve(
-    documents: Iterable[tuple[str, str]] | None,
+    documents: Iterable[tuple[str, str]],
     rankings: Sequence[Bm25Job],
     settings: "Bm25",
-    index_folder: Path | None,
+    index: Path,
     total: int | None = None,
 ) -> None:
     """Write the runs, each atomically; a query without hits has no lines.
 
-    documents: (id, contents), read only if `settings.index` is `build` and `index_folder` does not exist.
-        The folder appears when it is complete; for RM3 the index has document vectors.
+    documents: (id, contents), read only if `settings.index` is `build` and `index` does not exist.
+    index: the index that the settings name, or the folder of the one that is built. It appears when it is
+        complete; for RM3 it has document vectors.
     total: the number of documents, for the progress bar.
     Raises RuntimeError with the end of the output if Java or Anserini fails, ValueError for a ranking without
     any hit.
     """
-    if settings.index != "build":
-        _search(settings.index, rankings, settings)
-        return
-    assert index_folder is not None, "an index that is built has a folder"
-    if not index_folder.exists():
-        if documents is None:
-            raise FileNotFoundError(f"there is no BM25 index at {index_folder}, and no documents to build it")
+    if settings.index == "build" and not index.exists():
         # Another process may have made the same index in the meantime.
-        with suppress(FileExistsError), whole_folder(index_folder) as temporary:
+        with suppress(FileExistsError), whole_folder(index) as temporary:
             # RM3 takes terms from document vectors, which BM25 does not need.
             more = ["-storeDocvectors"] if any(ranking.rm3 for ranking in rankings) else []
             index_documents(documents, temporary, more, total)
-    _search(str(index_folder), rankings, settings)
+    _search(index, rankings, settings)
 
 
 def index_documents(
@@ -104,7 +99,7 @@ def index_documents(
         )
 
 
-def _search(index: str, rankings: Sequence[Bm25Job], settings: "Bm25") -> None:
+def _search(index: Path, rankings: Sequence[Bm25Job], settings: "Bm25") -> None:
     """Write the rankings. Topics go by their numbers, so that ids never pass through Java."""
     shared = ["-index", index, "-topicReader", "TsvString", "-threads", usable_cores()]
     shared += ["-bm25", "-bm25.k1", settings.k1, "-bm25.b", settings.b]
@@ -125,8 +120,8 @@ def _search(index: str, rankings: Sequence[Bm25Job], settings: "Bm25") -> None:
             is_empty = not run.exists() or (ranking.rm3 and not run.stat().st_size)
             if is_empty and settings.index != "build":
                 raise RuntimeError(
-                    f"Anserini wrote no ranking with bm25.index {index!r}; expected `build`, the folder of a "
-                    "Lucene index (for RM3 one with -storeDocvectors), or a name like "
+                    f"Anserini wrote no ranking with bm25.index {settings.index!r}; expected `build`, the "
+                    "folder of a Lucene index (for RM3 one with -storeDocvectors), or a name like "
                     f"`msmarco-v1-passage`:\n{''.join(list(output)[-TAIL_LINES:])}"
                 )
             ranking.output.parent.mkdir(parents=True, exist_ok=True)

@@ -88,16 +88,13 @@ def encode_by_stock(stock: StockClass, side: Side, records: Sequence[Mapping[str
     return vectors
 
 
-SHOWN = 5
-
-
 def check_ids(ids: Sequence[str], what: str) -> None:
     """Raises ValueError for ids that are empty or contain blanks, because runs are split at blanks.
 
     what: `query` or `document`, for the message.
     """
     if bad := [id for id in ids if id.split() != [id]]:
-        shown = ", ".join(map(repr, bad[:SHOWN]))
+        shown = ", ".join(map(repr, bad[:5]))
         raise ValueError(
             f"{len(bad)} {what} ids are empty or contain blanks or line ends, which runs cannot represent: "
             f"{shown}. Rename them."

@@ -38,8 +38,6 @@ def _timed(search: Callable[[str], object], queries: Sequence[str]) -> list[floa
 
 POOL = 1000  # hits of each ranking that are used, as in Pyserini
 RRF_K = 60
-
-
 METHODS = {
     "rrf": f"reciprocal ranks, 1 / ({RRF_K} + rank), summed",
     "average": "mean of the scores; 0 for a document that a ranking lacks",

@@ -5,18 +5,14 @@ import pytest
 from pyserini_ance.commands import compare
 
 
-def run(folder, recipe: str, value: float):
-    folder.mkdir()
-    rows = [{"row": "ance", "RR@10": value, "train seconds": 60, "refresh seconds": 3, "test seconds": 1}]
-    measured = {"recipe": recipe, "config_hash": "abc", "measures": ["RR@10"], "rows": rows}
-    (folder / "measures.json").write_text(json.dumps(measured))
-    return str(folder)
-
-
 @pytest.fixture
 def runs(tmp_path) -> list[str]:
-    made = [("1", "demo/ance", 0.5), ("2", "demo/ance", 0.6), ("3", "demo/rand", 0.4)]
-    return [run(tmp_path / name, recipe, value) for name, recipe, value in made]
+    for name, recipe, value in [("1", "demo/ance", 0.5), ("2", "demo/ance", 0.6), ("3", "demo/rand", 0.4)]:
+        rows = [{"row": "ance", "RR@10": value, "train seconds": 60, "refresh seconds": 3, "test seconds": 1}]
+        measured = {"recipe": recipe, "config_hash": "abc", "measures": ["RR@10"], "rows": rows}
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "measures.json").write_text(json.dumps(measured))
+    return [str(tmp_path / name) for name in "123"]
 
 
 def test_one_table_of_runs(runs, capsys):

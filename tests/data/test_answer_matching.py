@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import re
 import subprocess
 import sys
 
@@ -84,11 +83,5 @@ def test_real_questions_agree_with_pyserini(shared_data):
     assert found == [tokens for tokens, _ in expected]
     assert 40 <= sum(tokens for tokens, _ in expected) < 200
     for (text, answer), (_, matches) in zip(pairs, expected, strict=True):
-        assert not _compiles(answer) or Patterns([answer]).match(Text(text)) == matches
-
-
-def _compiles(pattern: str) -> bool:
-    try:
-        return bool(re.compile(pattern))
-    except re.error:
-        return False
+        patterns = Patterns([answer])
+        assert patterns.skipped or patterns.match(Text(text)) == matches

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from functools import partial
 
 import pytest
 from transformers import AutoTokenizer
@@ -21,24 +22,13 @@ MERGED = " has an adapter .*, which is not loaded here; merge it into its base m
 IDS = r"the tokenizer of .* has ids up to (\d+), but the model has embeddings for \1 ids; .*resize_token_"
 
 
-def config(folder: str, **settings):
-    return EncoderConfig(model=folder, tokenization={"document": {"length_tokens": 48}}, **settings)
-
-
-def encoder(folder: str):
-    return initial_encoder(config(folder), 0)
-
-
-def ance_encoder(folder: str):
-    return initial_encoder(config(folder, projection=768, layer_norm=True), 0)
+def encoder(folder: str, **settings):
+    lengths = {"document": {"length_tokens": 48}}
+    return initial_encoder(EncoderConfig(model=folder, tokenization=lengths, **settings), 0)
 
 
 def cross_encoder(folder: str):
     return CrossEncoderModel(folder, "cpu")
-
-
-def settings_of(folder: str):
-    return foreign_settings(folder, {"pooling": "mean"})
 
 
 def narrow(folder) -> None:
@@ -70,11 +60,11 @@ def with_new_word(folder) -> None:
         ("bert", check_start, adapter_alone, ValueError, MERGED),
         ("bert", encoder, with_adapter, ConnectionError, BASE),
         ("bert", encoder, adapter_alone, ConnectionError, BASE),
-        ("bert", settings_of, adapter_alone, ConnectionError, BASE),
+        ("bert", partial(foreign_settings, given={"pooling": "mean"}), adapter_alone, ConnectionError, BASE),
         ("cross_encoder", cross_encoder, with_adapter, ValueError, MERGED),
         ("cross_encoder", config_file, adapter_alone, ValueError, MERGED),
         ("bert", encoder, with_new_word, ValueError, IDS),
-        ("roberta", ance_encoder, with_new_word, ValueError, IDS),
+        ("roberta", partial(encoder, projection=768, layer_norm=True), with_new_word, ValueError, IDS),
         ("cross_encoder", cross_encoder, with_new_word, ValueError, IDS),
     ],
 )

@@ -6,6 +6,8 @@ from typing import Any
 
 LOSS = {"kind": "nll", "scale": 0.1}
 RANDOM, ANN = {"kind": "random"}, {"kind": "ann", "top_k": 8}
+OWN = {"own": {"negatives": [{"kind": "random", "num_negatives": 2}], "loss": LOSS}}
+BATCH = {"batch": {"in_batch_negatives": True, "loss": LOSS}}
 
 
 def make_stage(*negatives: dict, steps: int = 4, **more: Any) -> dict:

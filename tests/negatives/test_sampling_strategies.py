@@ -37,11 +37,6 @@ def chi_square(source, made, row: int, split, expected: dict[tuple[int, ...], fl
     return statistic, float(chi2.ppf(0.999, len(expected) - 1))
 
 
-def weights(a: float, positive: float) -> dict[int, float]:
-    """Zhou et al. 2022, as written."""
-    return {row: exp(-a * (score - positive) ** 2) for row, score in zip(ROWS, SCORES, strict=True)}
-
-
 def successive(weight: dict[int, float], n: int) -> dict[tuple[int, ...], float]:
     """The probability of each sequence of `n` draws without replacement."""
 
@@ -56,7 +51,9 @@ def successive(weight: dict[int, float], n: int) -> dict[tuple[int, ...], float]
 def test_ambiguous_draws_have_the_probabilities_of_the_paper(split_of, a, positive, n):
     made = table([1, 2, 3, 8, PADDING], ROWS, scores=[[0.5] * 5, SCORES], positives=[0.0, positive])
     source = Ann(num_negatives=n, sampling_strategy="ambiguous", a=a)
-    expected = successive(weights(a, positive), n)
+    # Zhou et al. 2022, as written.
+    weights = {row: exp(-a * (score - positive) ** 2) for row, score in zip(ROWS, SCORES, strict=True)}
+    expected = successive(weights, n)
     statistic, bound = chi_square(source, made, 1, split_of([0], [0]), expected)
     assert statistic < bound
     uniform = dict.fromkeys(expected, 1 / len(expected))

@@ -56,14 +56,9 @@ def recipe(small_recipe) -> Recipe:
     return small_recipe(STAGES, teachers=TEACHERS)
 
 
-def train_teachers_by(python: Sequence[str]) -> None:
-    """Let `python` start the subprocess, instead of a new interpreter: fixture `forked_python`."""
-    teacher_training.teacher_command = lambda: [*python, "-m", teacher_training.MODULE]
-
-
 def run_of(recipe: Recipe, folder: Path, resume: bool = False, python: Sequence[str] = ()) -> None:
-    if python:
-        train_teachers_by(python)
+    if python:  # starts the subprocess, instead of a new interpreter: fixture `forked_python`
+        teacher_training.teacher_command = lambda: [*python, "-m", teacher_training.MODULE]
     experiment.train(recipe, folder, resume=resume)
 
 
@@ -122,12 +117,6 @@ def test_positives_of_all_kinds_are_no_negatives(lists):
         assert set(negatives) == set(found.candidates(query).tolist())
 
 
-def without_torchrun() -> None:
-    """The fixture's processes have torchrun's environment, in which transformers' Trainer would use DDP."""
-    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
-        os.environ.pop(name, None)
-
-
 def margin(run: RunDir, lists: MinedLists, model: str) -> float:
     """The mean difference between the logits of positives and negatives."""
     scored = CrossEncoderModel(model, "cpu")
@@ -146,7 +135,9 @@ def settings_of(steps: int, size: int, learning_rate: float) -> TrainedTeacher:
 
 
 def train_by(folder: Path, output: Path, settings: TrainedTeacher, source: str | None = None) -> float:
-    without_torchrun()
+    # The fixture's processes have torchrun's environment, in which transformers' Trainer would use DDP.
+    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+        os.environ.pop(name, None)
     run = RunDir(folder)
     lists = lists_of(run)
     start = source or str(run.checkpoint("initial", 0) / "encoder")

@@ -1,5 +1,6 @@
 """BM25 by Anserini on a collection that fits on the screen."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -51,7 +52,7 @@ def test_nothing_else_is_left(found):
 
 def test_an_index_that_is_there_is_searched(found):
     for settings in (BUILD, SimpleNamespace(**{**vars(BUILD), "index": str(found / "cache/index")})):
-        retrieve(None, [Bm25Job(QUERIES, 10, found / "again.trec")], settings, found / "cache/index")
+        retrieve((), [Bm25Job(QUERIES, 10, found / "again.trec")], settings, found / "cache/index")
         assert (found / "again.trec").read_bytes() == (found / "out/run.trec").read_bytes()
         (found / "again.trec").unlink()
 
@@ -61,9 +62,9 @@ def test_a_ranking_without_a_hit_is_an_error(found, tmp_path):
     with pytest.raises(
         ValueError, match="no document for any of the 2 queries, such as 'wie man sortiert': "
     ):
-        retrieve(None, [Bm25Job(queries, 10, tmp_path / "run")], BUILD, found / "cache/index")
+        retrieve((), [Bm25Job(queries, 10, tmp_path / "run")], BUILD, found / "cache/index")
     own = Bm25Job([("both-1", "kitten"), ("both-2", "zzz")], 1, tmp_path / "run", False, True)
-    retrieve(None, [own], BUILD, found / "cache/index")
+    retrieve((), [own], BUILD, found / "cache/index")
     assert (tmp_path / "run").read_text().startswith("both-1 Q0 both-2 1 ")
 
 
@@ -74,16 +75,13 @@ def unreadable():
 
 @pytest.mark.parametrize(
     ("documents", "index", "error", "message"),
-    [
-        (None, "build", FileNotFoundError, r"no BM25 index at .*index"),
-        (unreadable(), "build", ValueError, "line 2"),
-        (None, "no-such-index", RuntimeError, "no-such-index"),
-    ],
+    [(unreadable(), "build", ValueError, "line 2"), ((), "no-such-index", RuntimeError, "no-such-index")],
 )
 def test_an_index_that_is_missing_or_fails_leaves_nothing(tmp_path, documents, index, error, message):
     settings = SimpleNamespace(**{**vars(BUILD), "index": index})
     with pytest.raises(error, match=message):
-        retrieve(documents, [Bm25Job(QUERIES, 1, tmp_path / "run")], settings, tmp_path / "index")
+        folder = tmp_path / "index" if index == "build" else Path(index)
+        retrieve(documents, [Bm25Job(QUERIES, 1, tmp_path / "run")], settings, folder)
     assert not list(tmp_path.iterdir())
 
 
@@ -100,7 +98,7 @@ def test_an_index_without_document_vectors_is_named(tmp_path):
     retrieve(iter(DOCUMENTS), [], BUILD, tmp_path / "index")
     settings = SimpleNamespace(**{**vars(BUILD), "index": str(tmp_path / "index")})
     with pytest.raises(RuntimeError, match="for RM3 one with -storeDocvectors"):
-        retrieve(None, [Bm25Job([("q", "cats")], 1, tmp_path / "run", True)], settings, None)
+        retrieve((), [Bm25Job([("q", "cats")], 1, tmp_path / "run", True)], settings, tmp_path / "index")
 
 
 def test_a_ranking_that_is_cut_short_is_no_ranking(found, tmp_path, monkeypatch):
@@ -110,5 +108,5 @@ def test_a_ranking_that_is_cut_short_is_no_ranking(found, tmp_path, monkeypatch)
 
     monkeypatch.setattr(bm25, "_run", cut)
     with pytest.raises(OSError, match="is cut short; is the disk full"):
-        retrieve(None, [Bm25Job(QUERIES, 2, tmp_path / "run")], BUILD, found / "cache/index")
+        retrieve((), [Bm25Job(QUERIES, 2, tmp_path / "run")], BUILD, found / "cache/index")
     assert not list(tmp_path.iterdir())

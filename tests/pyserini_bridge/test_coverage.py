@@ -52,12 +52,6 @@ def write_for_pyserini(path, run, questions: Texts, documents: Texts) -> None:
     path.write_text(json.dumps({id: {"answers": asked[id], "contexts": texts[id]} for id in run}))
 
 
-def told_by_pyserini(*files) -> list[str]:
-    command = [sys.executable, "-c", PYSERINI, *files]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return [line for line in done.stdout.splitlines() if line.startswith("Top")]
-
-
 def test_coverage_is_what_pyserini_prints(shared_data, tmp_path):
     """Also of all of CuratedTREC's patterns, three of them malformed, on passages of other questions; and of
     four questions, of which the second has its answer after a line end, the fourth half of a word."""
@@ -79,4 +73,6 @@ def test_coverage_is_what_pyserini_prints(shared_data, tmp_path):
     assert coverage(run, questions, documents, [1]) == {"Success@1": 0.5}
     expected += [f"Top{cutoff}\taccuracy: 0.5000" for cutoff in CUTOFFS]
     files = [tmp_path / f"{name}.json" for name in ("asked", "curated", "made-up")]
-    assert told_by_pyserini(*files) == expected
+    command = [sys.executable, "-c", PYSERINI, *files]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert [line for line in done.stdout.splitlines() if line.startswith("Top")] == expected

@@ -15,20 +15,16 @@ IDS = [f"d{i}é" for i in range(11)]
 BOUNDS = [0, 4, 5, 11]
 
 
-def about(number: int) -> dict:
-    rows = BOUNDS[number] - BOUNDS[number - 1]
-    counts = {"documents": rows, "documents_of_all": 11, "rows": rows}
-    return {**MADE, "shard": {"number": number, "of": 3, **SETTINGS, **counts}}
-
-
 @pytest.fixture
 def folders(tmp_path) -> list[Path]:
     """Three shards of eleven documents, and `whole`, the folder without shards."""
     made = []
     for number in (1, 2, 3):
-        rows = slice(BOUNDS[number - 1], BOUNDS[number])
+        ids, rows = IDS[BOUNDS[number - 1] : BOUNDS[number]], VECTORS[BOUNDS[number - 1] : BOUNDS[number]]
+        counts = {"documents": len(ids), "documents_of_all": 11, "rows": len(ids)}
+        about = {**MADE, "shard": {"number": number, "of": 3, **SETTINGS, **counts}}
         made.append(tmp_path / f"shard{number}")
-        write_index(VECTORS[rows], IDS[rows], made[-1], about(number))
+        write_index(rows, ids, made[-1], about)
     write_index(VECTORS, IDS, tmp_path / "whole", MADE)
     return made
 

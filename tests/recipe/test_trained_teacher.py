@@ -4,12 +4,8 @@ from pyserini_ance.recipe.trained_teacher import TrainedTeacher
 ANN = "[{kind: ann, top_k: 8}]"
 
 
-def loaded(*overrides: str):
-    return load("demo/ar2", *overrides).recipe
-
-
 def test_teachers_follow_their_stages_in_the_order_of_the_recipe():
-    recipe = loaded(f"teachers.more={{after: warm-up, negatives: {ANN}}}")
+    recipe = load("demo/ar2", f"teachers.more={{after: warm-up, negatives: {ANN}}}").recipe
     assert list(recipe.teachers_after("warm-up")) == ["ranker-1", "more"]
     assert list(recipe.teachers_after("iteration-1")) == ["ranker-2"]
     assert not recipe.teachers_after("iteration-2")

@@ -23,10 +23,6 @@ def differ_from(runs: list, baseline: str) -> dict[str, dict[str, str]]:
     return {row["recipe"]: {column: row.get(column) for column in columns[1:]} for row in rows}
 
 
-def lines_of_table(capsys) -> list[str]:
-    return [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
-
-
 def test_seeds_are_one_system_and_queries_are_pairs(ranked_run):
     ranks = [("1", "good", [1, 1, 1, 2]), ("2", "good", [1, 1, 2, 4]), ("3", "bad", [4, 4, 4, 3])]
     found = differ_from([ranked_run(*of) for of in ranks], "bm25")
@@ -42,7 +38,7 @@ def test_p_values_are_corrected_for_the_rows_that_are_shown(ranked_run, capsys):
     p = t_test(np.array([-1 / 4, -1 / 4, -1 / 4, -1 / 6]))
     arguments = [*map(str, runs), "--significance", "bm25", "--rows"]
     command.main([*arguments, "bad"])
-    lines = lines_of_table(capsys)
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
     assert [line.split("|")[1].strip() for line in lines[2:]] == ["bm25", "bad"]
     assert f"p {p:.3f}" in lines[3]
     assert f"p {2 * p:.3f}" in differ_from(runs, "bm25")["bad"]["RR@10 against bm25"]

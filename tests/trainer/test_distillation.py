@@ -28,26 +28,9 @@ DISTIL = {"negatives_from": "query", "teacher": {"kind": "student"}, "loss": KL,
 
 
 @pytest.fixture
-def without_dropout(small_recipe):
-
-    def make(stages: dict, **settings):
-        encoder = small_recipe(stages, **settings).encoder.model_dump(mode="json")
-        return small_recipe(stages, **settings, encoder={**encoder, "dropout": 0.0})
-
-    return make
-
-
-@pytest.fixture
 def training(small_recipe, tmp_path):
     terms = {"query": {**DRAW, "in_batch_negatives": True}, "distil": DISTIL}
     return Training(small_recipe, tmp_path / "run", terms, steps=6, refresh={"every_steps": 4})
-
-
-def drawn(training, step: int, generation_step: int):
-    data = training.data
-    generation = open_generation(training.run.generation("a", generation_step), data.identity)
-    stage, scores = training.recipe.stages["a"], generation.teacher_scores
-    return plan_batch(stage, 0, step, training.recipe.seed, data.anchor_sets, generation.tables, scores)
 
 
 def test_the_loss_is_that_of_a_slow_loop(without_dropout, tmp_path):
@@ -55,7 +38,10 @@ def test_the_loss_is_that_of_a_slow_loop(without_dropout, tmp_path):
     training = Training(without_dropout, tmp_path / "run", terms, steps=1, refresh={"every_steps": 4})
     losses = Losses()
     training.train(callbacks=[losses])
-    batch = drawn(training, 0, 0)
+    data, stage = training.data, training.recipe.stages["a"]
+    made = open_generation(training.run.generation("a", 0), data.identity)
+    seed, scores = training.recipe.seed, made.teacher_scores
+    batch = plan_batch(stage, 0, 0, seed, data.anchor_sets, made.tables, scores)
     own, taught = batch.terms["query"], batch.terms["distil"]
     assert own.teacher is None and (taught.negatives == own.negatives).all()
     encoder = load_encoder(training.start.encoder)  # also the student at step 0

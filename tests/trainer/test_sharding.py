@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from helpers.stage_fixture import MIXED
-from helpers.stages import LOSS, make_stage
+from helpers.stages import BATCH, OWN, make_stage
 from safetensors.torch import load_file
 from torch.distributed.tensor import DTensor
 
@@ -20,24 +20,11 @@ from pyserini_ance.trainer import sharding
 from pyserini_ance.trainer.executors import SyncExecutor
 from pyserini_ance.trainer.trainer import StageTrainer
 
-OWN = {"own": {"negatives": [{"kind": "random", "num_negatives": 2}], "loss": LOSS}}
-BATCH = {"batch": {"in_batch_negatives": True, "loss": LOSS}}
 LAMB = {"kind": "lamb", "learning_rate": 1e-2}
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 
 Weights = dict[str, torch.Tensor]
 Shapes = dict[str, tuple[tuple[int, ...], tuple[int, ...]]]
-
-
-@pytest.fixture
-def still(small_recipe):
-    """Make recipes without dropout."""
-
-    def make(stages: dict, **more):
-        recipe = small_recipe(stages, save_total_limit=9, **more)
-        return recipe.model_copy(update={"encoder": recipe.encoder.model_copy(update={"dropout": 0.0})})
-
-    return make
 
 
 def trained(world: World, recipe, folder: Path, resume: bool = False) -> tuple[Weights, Shapes]:
@@ -77,10 +64,10 @@ def trained(world: World, recipe, folder: Path, resume: bool = False) -> tuple[W
         ("fp32", OWN, {"optimizer": LAMB, "trainable": "query_tower"}),
     ],
 )
-def test_weights_in_parts_train_as_whole_ones(still, run_processes, tmp_path, precision, terms, settings):
-    found = []
+def test_weights_in_parts_train_as_one(without_dropout, run_processes, tmp_path, precision, terms, settings):
+    found, stages = [], {"a": make_stage(terms=terms, steps=3, **settings)}
     for name, shard in (("whole", False), ("parts", True)):
-        recipe = still({"a": make_stage(terms=terms, steps=3, **settings)}, precision=precision, shard=shard)
+        recipe = without_dropout(stages, precision=precision, shard=shard, save_total_limit=9)
         found.append(run_processes(2, trained, recipe, tmp_path / name))
     (whole, nothing), _ = found[0]
     (parts, shapes), (same, _) = found[1]
@@ -90,10 +77,11 @@ def test_weights_in_parts_train_as_whole_ones(still, run_processes, tmp_path, pr
 
 
 @pytest.mark.parametrize(("first", "then"), [(True, False), (False, True)])
-def test_a_run_goes_on_whole_or_in_parts(still, run_processes, tmp_path, first, then):
+def test_a_run_goes_on_whole_or_in_parts(without_dropout, run_processes, tmp_path, first, then):
     """From the checkpoint of step 2 of 4, on two processes and on one."""
     stage = make_stage(terms=OWN, steps=4, save_every_steps=2, optimizer=LAMB)
-    of_shard = {shard: still({"a": stage}, shard=shard) for shard in (True, False)}
+    more = {"save_total_limit": 9}
+    of_shard = {shard: without_dropout({"a": stage}, shard=shard, **more) for shard in (True, False)}
     whole, _ = trained(World(), of_shard[False], tmp_path / "whole")
     run_processes(2, trained, of_shard[first], tmp_path / "run")
     shutil.rmtree(RunDir(tmp_path / "run").checkpoint("a", 4))
@@ -101,8 +89,8 @@ def test_a_run_goes_on_whole_or_in_parts(still, run_processes, tmp_path, first, 
     torch.testing.assert_close(found, whole, **CLOSE)
 
 
-def test_gradients_in_parts_have_no_loss_scale(still):
-    recipe = still({"a": make_stage(terms=OWN)})
+def test_gradients_in_parts_have_no_loss_scale(without_dropout):
+    recipe = without_dropout({"a": make_stage(terms=OWN)})
     encoder = initial_encoder(recipe.encoder, 0)
     with pytest.raises(ValueError, match="no loss scale; set precision=bf16"):
         sharding.shard(encoder, recipe.stages["a"], World(), "fp16", lambda: encoder)

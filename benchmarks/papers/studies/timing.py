@@ -90,11 +90,11 @@ def bm25_seconds(run: StudiedRun) -> tuple[list[float], list[float]]:
     queries = run.test_queries.split.queries
     texts = list(zip(queries.ids, queries.columns["text"], strict=True))
     with tempfile.TemporaryDirectory(dir=run.scratch.name) as name:
-        index, starts = Path(name) / "index", [time.perf_counter()]
+        index, starts = Path(f"{name}/index" if bm25.index == "build" else bm25.index), [time.perf_counter()]
         if bm25.index == "build":
             retrieve(contents(run.data.collection.documents), [], bm25, index)
             starts.append(time.perf_counter())
-        retrieve(None, [Bm25Job(texts, hits, Path(name) / "run")], bm25, index)
+        retrieve((), [Bm25Job(texts, hits, Path(name) / "run")], bm25, index)
     *built, ranked = np.diff([*starts, time.perf_counter()]).tolist()
     return built, [ranked]
 

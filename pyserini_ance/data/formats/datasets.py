@@ -18,7 +18,6 @@ Columns = Mapping[str, str | None]
 _POINT = re.compile(r"\.0*\Z")
 SAVED = ("state.json", "dataset_dict.json")  # the files of a folder that save_to_disk wrote
 
-
 # The names of the columns, unless `columns` says otherwise, and those that a table need not have.
 DOCUMENTS: Columns = {"id": "_id", "title": "title", "text": "text"}
 QUERIES: Columns = {"id": "_id", "text": "text", "answers": None}

@@ -39,8 +39,8 @@ class CorpusFormat(Format):
     """The files of each split."""
 
     def document(self, line: Line) -> Entry:
-        """The document of a line. Every adapter implements this."""
-        raise NotImplementedError(f"{type(self).__name__}.document")
+        """The document of a line: in a table `id TAB text`, unless the adapter has another form."""
+        return tsv_entry(line)
 
     def corpus_files(self) -> list[Path]:
         return [find_file(self.corpus, "data.corpus")]
@@ -84,9 +84,6 @@ class MsmarcoPassage(CorpusFormat):
     """
 
     kind: str = "msmarco_passage"
-
-    def document(self, line: Line) -> Entry:
-        return tsv_entry(line)
 
 
 class MsmarcoDoc(CorpusFormat):
