@@ -10,18 +10,18 @@ from measure_house import HERE, measured, rooms
 
 ROOMS = {
     "adapt": 1_484,
-    "commands": 1_354,
-    "data": 4_665,
+    "commands": 1_355,
+    "data": 4_667,
     "distributed": 372,
     "encoders": 3_499,
     "evaluation": 527,
     "negatives": 2_692,
-    "pipeline": 4_041,
+    "pipeline": 4_035,
     "pyserini_bridge": 1_168,
-    "recipe": 2_354,
+    "recipe": 2_357,
     "refresher": 530,
     "reports": 1_498,
-    "runs": 1_072,
+    "runs": 1_070,
     "storage": 838,
     "trainer": 2_986,
     "vectors": 1_702,
@@ -31,11 +31,11 @@ WHOLE = {
     "files": 222,
     "classes": 242,
     "short private functions used once": 10,
-    "lines of imports": 2_747,
+    "lines of imports": 2_745,
     "lines of the reading path": 1_440,
     "modules that trainer/batch.py imports": 11,
     "lines of benchmarks": 5_593,
-    "lines of tests": 33_152,
+    "lines of tests": 33_154,
 }
 
 

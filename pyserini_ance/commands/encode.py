@@ -1,6 +1,5 @@
 """`pyserini-ance encode`: encode a JSONL corpus, or take an index's vectors, into files of other programs."""
 
-import shlex
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Literal
@@ -64,6 +63,8 @@ def main(
     from pyserini_ance.data.formats.lines import names_of_file
     from pyserini_ance.distributed.world import World
     from pyserini_ance.pipeline.corpus_encoding import VectorFormat, convert_index, encode_corpus
+    from pyserini_ance.pyserini_bridge.encoder_classes import ENCODER_CLASS
+    from pyserini_ance.pyserini_bridge.export import search_command
     from pyserini_ance.pyserini_bridge.vector_files import merge_folders
     from pyserini_ance.storage.files import remove_leftovers, unfinished
     from pyserini_ance.vectors.encoding import Shard
@@ -91,7 +92,7 @@ def main(
             return str(folder)
 
         scratch = Path(world.on_main(make_scratch))
-        count = encode_corpus(
+        count, passages = encode_corpus(
             corpus,
             encoder,
             output,
@@ -107,7 +108,7 @@ def main(
         world.barrier()  # NFS cannot remove a folder while another process has one of its files open
     if console.is_main():
         print(f"{output}: {count:,} documents")
-        if format == "faiss" and not shard:
-            words = ["search", "faiss", "--encoder", encoder, "--index", output]
-            command = shlex.join(map(str, ["pyserini-ance", *words]))
-            print(f"search it with: {command} --topics TOPICS --output RUN.trec")
+        if format == "faiss" and not (shard or given):  # no class takes other settings than the files'
+            files, ours = (Path("TOPICS"), output, Path("RUN.trec")), ["--encoder-class", ENCODER_CLASS]
+            command = search_command(*files, ["--encoder", encoder, *ours], hits=100, passages=passages)
+            print(f"search it with: {command}")

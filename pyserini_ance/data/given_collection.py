@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import UnionType
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import FiniteFloat, PrivateAttr, TypeAdapter, ValidationError
+from pydantic import AfterValidator, Field, FiniteFloat, PrivateAttr, TypeAdapter, ValidationError
 
 from pyserini_ance.data.answer_matching import ANSWERS
 from pyserini_ance.data.collection import Collection
@@ -21,6 +21,8 @@ IDS = ("_id", "id")
 # Records, or a mapping from ids to texts or to records without ids.
 Records = Mapping[Any, Any] | Iterable[Any]
 Grades = Mapping[str, Mapping[str, int]]
+Id = Annotated[Any, AfterValidator(str)]
+Grade = Annotated[int, Field(gt=-(10**9), lt=10**9)]  # as those of files
 
 
 def make_collection(
@@ -32,7 +34,7 @@ def make_collection(
     a list of dicts, a pandas DataFrame, a Dataset. Other keys are ignored. queries: the same for each split,
     such as `{"train": {"q1": "a text"}}`; they may have `answers`, a list of strings. judgments: for each
     split, grades by query and document id, as `evaluate` takes them. Ids are strings or ints, which become
-    strings. Queries without a relevant document are left out. settings: those of a recipe's `data` of every
+    strings. Queries without judgments are left out. settings: those of a recipe's `data` of every
     kind, such as `relevance_threshold`, and `skip` for what is skipped instead of an error.
 
     Raises ValueError naming the argument and the record, or the setting.
@@ -53,7 +55,7 @@ def make_collection(
         argument = f"judgments[{name!r}]"
         judged = [
             Judgment(_line(argument, query), str(query), str(document), grade)
-            for query, grades in _checked(argument, dict[Any, dict[Any, int]], judgments[name]).items()
+            for query, grades in _checked(argument, dict[Any, dict[Any, Grade]], judgments[name]).items()
             for document, grade in grades.items()
         ]
         splits[name] = _entries(f"queries[{name!r}]", queries[name], TEXT), judged
@@ -73,7 +75,7 @@ class _Given(Format):
 
 def _entries(argument: str, given: Any, fields: Mapping[str, str]) -> Iterator[Entry]:
     """The entries of records with an id and a text; only queries have answers."""
-    if hasattr(given, "to_dict") and hasattr(given, "notna"):  # a DataFrame, where a missing value is NaN
+    if hasattr(given, "iterrows"):  # a DataFrame, where a missing value is NaN
         given = given.astype(object).where(given.notna(), None).to_dict("records")
     if isinstance(given, str) or not isinstance(given, Iterable):
         expected = "a mapping from ids to texts, or records: a list of dicts, a DataFrame or a Dataset"
@@ -100,15 +102,15 @@ def _line(argument: str, key: Any) -> Line:
 
 def run_of(scores: Mapping[str, Mapping[str, float]]) -> Run:
     """Scores by query and document. Raises ValueError, naming both, for a score that is not finite."""
-    return _checked("run", dict[str, dict[str, FiniteFloat]], scores)
+    return _checked("run", dict[Id, dict[Id, FiniteFloat]], scores)
 
 
 def qrels_of(grades: Mapping[str, Mapping[str, int]]) -> Qrels:
     """Grades by query and document; numpy's whole numbers are such, too.
 
-    Raises ValueError, naming query and document, for a grade that is not a whole number.
+    Raises ValueError, naming query and document, for a grade that is no whole number of at most nine digits.
     """
-    return _checked("qrels", dict[str, dict[str, int]], grades)
+    return _checked("qrels", dict[Id, dict[Id, Grade]], grades)
 
 
 def check_type(name: str, value: object, types: type | UnionType, expected: str) -> None:

@@ -72,8 +72,9 @@ def encode_corpus(
     shard: Shard | None = None,
     settings: Mapping[str, Any] | None = None,
     empty_documents: Literal["refuse", "skip"] = "refuse",
-) -> int:
-    """Encode a JSONL corpus and write its vectors to the folder `output`; returns the number of documents.
+) -> tuple[int, int]:
+    """Encode a JSONL corpus and write its vectors to the folder `output`; returns the number of documents,
+    and of the passages that each has at most.
 
     The corpus is checked like a recipe's: unique ids, no empty documents unless they are skipped. An encoder
     that reads documents in passages writes a row for each passage, to be searched with `--max-passage`.
@@ -97,6 +98,7 @@ def encode_corpus(
     else:  # with its settings
         about = model.config.model_dump(mode="json", exclude={"model"})
     provenance: dict[str, Any] = {"encoder": name, **about, "precision": resolved}
+    tokenization = model.config.tokenization
     skipped = ("empty_documents",) if empty_documents == "skip" else ()
     reader = PyseriniJsonl(corpus=corpus, skip=skipped)
     if shard:
@@ -111,7 +113,7 @@ def encode_corpus(
         }
         if present := world.on_main(lambda: documents_in_shard(output, provenance)):
             log.info("%s holds shard %s already", output, shard)
-            return int(present)
+            return int(present), tokenization.document.passages
     documents = reader.read(scratch / f"documents-{world.rank}").documents
     windows = text_windows(len(documents), budget)
     if shard:
@@ -119,7 +121,6 @@ def encode_corpus(
         documents, windows = documents.between(*windows[[0, -1]].tolist()), windows - windows[0]
         provenance[SHARD].update(documents=len(documents), documents_of_all=total)
     whole = token_store(model.tokenizer, "document", documents, scratch / "tokens", "documents")
-    tokenization = model.config.tokenization
     blank_rows = whole.rows_of(model.tokenizer.blank("document"))
     if world.is_main:
         if blank := describe_blank(documents, blank_rows, tokenization.document.template):
@@ -141,7 +142,7 @@ def encode_corpus(
     )
     ids = passage_ids(documents.ids, passages)
     world.on_main(lambda: format.write(vectors, ids, output, provenance))
-    return len(documents)
+    return len(documents), tokenization.document.passages
 
 
 def convert_index(index: Path, output: Path, format: VectorFormat) -> int:

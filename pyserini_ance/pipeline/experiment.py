@@ -244,8 +244,8 @@ class Experiment:
 
         results: dict[str, Checkpoint] = {}
         last = list(self.recipe.stages)[-1]
-        for name, stage in self.recipe.stages.items():
-            checkpoint = initial_weights.starting_checkpoint(self.recipe, stage, initial, results)
+        for name in self.recipe.stages:
+            checkpoint = initial_weights.starting_checkpoint(self.recipe, name, initial, results)
             results[name] = self.train_stage(name, data, checkpoint, resume)
             self.train_teachers_after(name, data, results[name])
             self.world.barrier()  # another process may still compare the result's moments with their hash

@@ -12,7 +12,6 @@ from pyserini_ance.encoders.load_save import continue_encoder
 from pyserini_ance.recipe.components import did_you_mean
 from pyserini_ance.recipe.init_from import InitFrom
 from pyserini_ance.recipe.models import Recipe
-from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.runs import checkpoint
 from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress
 from pyserini_ance.runs.provenance import source_run
@@ -112,20 +111,14 @@ def publish_initial_weights(
 
 
 def starting_checkpoint(
-    recipe: Recipe, stage: Stage, initial: Mapping[str, Checkpoint], results: Mapping[str, Checkpoint]
+    recipe: Recipe, name: str, initial: Mapping[str, Checkpoint], results: Mapping[str, Checkpoint]
 ) -> Checkpoint:
-    """The checkpoint that `stage` starts from: one of `initial`, by row of the results table, or one of
+    """The checkpoint that stage `name` starts from: one of `initial`, by row of the results table, or one of
     `results`, which are those of the stages before it."""
-    init_from = stage.init_from
-    if stage.starts_from_checkpoint:
-        external = recipe.external_starts
-        return next(initial[name] for name, weights in external.items() if weights == init_from)
-    if init_from == "initial" or not results:
-        return initial[INITIAL.stage]
-    if init_from == "previous":
-        return list(results.values())[-1]
-    assert not isinstance(init_from, str) and init_from.stage is not None
-    return results[init_from.stage]
+    if own := recipe.start_of(name):
+        return results[own]
+    init_from, external = recipe.stages[name].init_from, recipe.external_starts
+    return initial[next((row for row, weights in external.items() if weights == init_from), INITIAL.stage)]
 
 
 def key_of(recipe: Recipe, init_from: InitFrom) -> str:

@@ -4,7 +4,6 @@ Each check yields the key of a setting that contradicts another one, and a messa
 """
 
 from collections.abc import Iterator
-from itertools import pairwise
 from typing import TYPE_CHECKING, cast
 
 from pyserini_ance.recipe.components import Key, did_you_mean, raise_problems
@@ -65,30 +64,27 @@ def _check_order(recipe: "Recipe") -> Iterator[Problem]:
 
 
 def _check_optimizer_moments(recipe: "Recipe") -> Iterator[Problem]:
-    """A stage with `keep_optimizer` has the optimizer and the trained weights of the previous stage; one
-    that goes on with a schedule starts from the last step of that schedule, not from a better one before."""
+    """A stage with `keep_optimizer` starts from a stage with its optimizer and trained weights; one that goes
+    on with a schedule starts from the last step of that schedule, not from a better one before."""
     name, first = next(iter(recipe.stages.items()))
     if first.keep_optimizer:
         yield ("stages", name, "keep_optimizer"), "this is the first stage: there is no optimizer to keep"
-    for (before, previous), (name, stage) in pairwise(recipe.stages.items()):
-        kinds = {
-            (each.optimizer.kind, each.trainable, each.lora and each.lora.shape) for each in (previous, stage)
-        }
-        if stage.keep_optimizer and len(kinds) > 1:
-            text = (
-                f"stages.{before} has another optimizer.kind, `lora`, or other `trainable` towers; make them "
-                "equal, or remove keep_optimizer"
-            )
-            yield ("stages", name, "keep_optimizer"), text
     for name, stage in recipe.stages.items():
         if recipe.shard and stage.lora is None and stage.optimizer.kind == "adamw_8bit":
             text = "`shard` would cut the blocks that 8 bits are scaled by; set adamw, or shard=false"
             yield ("stages", name, "optimizer", "kind"), text
-        start = stage.init_from.stage if isinstance(stage.init_from, InitFrom) else recipe.stage_before(name)
-        if not stage.lr_schedule.offset_steps or stage.init_from == "initial" or start not in recipe.stages:
+        if (start := recipe.start_of(name)) is None:
             continue
+        both = recipe.stages[start], stage
+        kinds = {(each.optimizer.kind, each.trainable, each.lora and each.lora.shape) for each in both}
+        if stage.keep_optimizer and len(kinds) > 1:
+            text = (
+                f"stages.{start} has another optimizer.kind, `lora`, or other `trainable` towers; make them "
+                "equal, or remove keep_optimizer"
+            )
+            yield ("stages", name, "keep_optimizer"), text
         evaluate = recipe.stages[start].evaluate
-        if not stage.starts_from_checkpoint and evaluate is not None and evaluate.keep_best:
+        if stage.lr_schedule.offset_steps and evaluate is not None and evaluate.keep_best:
             text = (
                 f"with stages.{start}.evaluate.keep_best: true the stage may start from an earlier step than "
                 f"{stage.lr_schedule.offset_steps}; set stages.{start}.evaluate.keep_best=false, or remove "

@@ -279,3 +279,10 @@ class Recipe(Settings):
         """The stage that the recipe lists before stage `name`; None before the first."""
         names = list(self.stages)
         return names[names.index(name) - 1] if name != names[0] else None
+
+    def start_of(self, name: str) -> str | None:
+        """The stage with whose result stage `name` starts; None if it starts from other weights."""
+        start = self.stages[name].init_from
+        if isinstance(start, InitFrom):
+            return None if start.is_external else start.stage
+        return self.stage_before(name) if start == "previous" else None

@@ -91,7 +91,7 @@ class Stage(Settings):
     steps: PositiveInt
     """The number of optimizer steps."""
     keep_optimizer: bool = False
-    """Whether the optimizer goes on with the moments of the previous stage."""
+    """Whether the optimizer goes on with the moments of the stage it starts from."""
     train_split: Splits | None = None
     """Those of the recipe's `train_split` whose queries the steps draw; null: all. Negatives are mined for
     all of them."""

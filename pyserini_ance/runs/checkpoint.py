@@ -19,7 +19,6 @@ from pyserini_ance.encoders.dpr import weights_sha256
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.load_save import save_encoder
 from pyserini_ance.negatives.snapshot import TEACHER_VECTORS
-from pyserini_ance.recipe.init_from import InitFrom
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.run_log import RunLog
 from pyserini_ance.runs.rundir import RunDir, complete_steps, step_of
@@ -182,8 +181,7 @@ def drop_moments(run: RunDir, recipe: Recipe, finished: Collection[str]) -> None
     needed = set()
     for name, stage in recipe.stages.items():
         if name not in finished and stage.keep_optimizer:
-            start = stage.init_from
-            needed.add(start.stage if isinstance(start, InitFrom) else recipe.stage_before(name))
+            needed.add(recipe.start_of(name))
     for name in {*finished} - needed:
         for folder in complete_steps(run.checkpoints, name):
             remove_parts(folder, (TRAINING, PROGRESS))

@@ -33,7 +33,6 @@ def encoder(tiny_bert, tmp_path_factory):
 
 @pytest.fixture
 def encode(forked_python):
-
     def run(*flags) -> subprocess.CompletedProcess:
         command = [*forked_python, "-m", "pyserini_ance", "encode", *map(str, flags)]
         return subprocess.run(command, capture_output=True, text=True)
@@ -52,11 +51,12 @@ def read_index(forked_python, tmp_path):
     return read
 
 
-def test_the_faiss_folder_names_its_encoder(read_index, encoder, tmp_path):
+def test_the_faiss_folder_names_its_encoder(read_index, encoder, tmp_path, capsys):
     corpus, output = tmp_path / "corpus.jsonl", tmp_path / "out" / "index"
     corpus.write_text(CORPUS_LINES)
     flags = ["--corpus", str(corpus), "--encoder", str(encoder), "--output", str(output)]
     main(flags)
+    assert f" faiss --encoder {encoder} --encoder-class pyserini_ance --topics " in capsys.readouterr().out
     assert (output / "docid").read_text().split("\n") == ["007", "b", "c", ""]
     assert json.loads((output / "encoder.json").read_text())["encoder"] == str(encoder)
     assert [path.name for path in output.parent.iterdir()] == ["index"]

@@ -91,7 +91,8 @@ def test_ids_may_be_whole_numbers(caplog):
         ([{"docno": "d1", "body": "a"}], QUERY, ONE, r"^documents\[0\]: id None; .* 'docno, body'"),
         ("corpus.jsonl", QUERY, ONE, r"^documents is 'corpus.jsonl'; expected a mapping from ids to texts"),
         (DOCUMENT, [{"id": "q1", "text": "q"}], ONE, r"^queries is \[.*; expected a mapping from the names"),
-        (DOCUMENT, QUERY, {"train": {"q1": {"d1": 1.5}}}, r"^judgments\['train'\]\['q1'\]\['d1'\]: .* 1.5"),
+        (DOCUMENT, QUERY, {"train": {"q1": {"d1": 2**31}}}, r"'q1'\]\['d1'\]: .* less than 1000000000, got"),
+        (pandas.Series(DOCUMENT), QUERY, ONE, r"^documents\[0\]: 'a'; .*; pass texts alone as a mapping"),
         (DOCUMENT, QUERY, {"train": {"q1": ["d1"]}}, r"^judgments\['train'\]\['q1'\]: .*, got \['d1'\]"),
         (DOCUMENT, {"a/b": {}}, {"a/b": {}}, "split .a/b.: files are named after splits"),
     ],
@@ -102,9 +103,9 @@ def test_what_is_not_valid_is_named(documents, queries, judgments, message):
 
 
 def test_runs_and_qrels_have_numbers_also_those_of_numpy():
-    qrels = qrels_of({"q": {"a": np.int64(2), "b": True}})
-    assert qrels == {"q": {"a": 2, "b": 1}} and {type(grade) for grade in qrels["q"].values()} == {int}
-    assert run_of({"q": {"a": np.float32(0.5), "b": 1}, "r": {}}) == {"q": {"a": 0.5, "b": 1.0}, "r": {}}
+    qrels = qrels_of({7: {"a": np.int64(2), "b": True}})
+    assert qrels == {"7": {"a": 2, "b": 1}} and {type(grade) for grade in qrels["7"].values()} == {int}
+    assert run_of({"q": {"a": np.float32(0.5), np.int64(8): 1}}) == {"q": {"a": 0.5, "8": 1.0}}
     with pytest.raises(ValueError, match=r"run\['q'\]\['b'\]: .*finite number, got nan"):
         run_of({"q": {"a": 1.0, "b": float("nan")}})
     with pytest.raises(ValueError, match=r"qrels\['q'\]\['a'\]: .*integer.*, got 1.5; expected a mapping"):

@@ -42,7 +42,7 @@ def corpus(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def encode(corpus, tmp_path):
-    def run(encoder: Path, name: str, shard=None, tokens=TOKENS_PER_BATCH, corpus=corpus) -> int:
+    def run(encoder: Path, name: str, shard=None, tokens=TOKENS_PER_BATCH, corpus=corpus) -> tuple[int, int]:
         scratch, output = tmp_path / f"scratch-{name}-{len(list(tmp_path.iterdir()))}", tmp_path / name
         return encode_corpus(corpus, encoder, output, VectorFormat(), "fp32", tokens, scratch, World(), shard)
 
@@ -67,9 +67,9 @@ def test_shards_merge_into_the_bytes_of_the_whole(make_encoder, encode, tmp_path
     """Blocks end within shards, and shards within blocks."""
     monkeypatch.setattr(vector_files, "ROWS_PER_BLOCK", 8)
     encoder = make_encoder(**document)
-    assert encode(encoder, "whole") == DOCUMENTS
+    assert encode(encoder, "whole") == (DOCUMENTS, document.get("passages", 1))
     folders = [tmp_path / f"{number}" for number in (1, 2, 3)]
-    counts = [encode(encoder, folder.name, Shard(number, 3)) for number, folder in enumerate(folders, 1)]
+    counts = [encode(encoder, folder.name, Shard(number, 3))[0] for number, folder in enumerate(folders, 1)]
     assert sum(counts) == DOCUMENTS and max(counts) - min(counts) <= 5
     rows = merge_folders(folders[::-1], tmp_path / "merged")
     whole = files_of(tmp_path / "whole")

@@ -9,6 +9,7 @@ ANN = "stages.only.terms.query.negatives=[{kind: ann}]"
 STAGE = "steps: 1, batch_queries: 2, optimizer: {learning_rate: 1}"
 IN_BATCH = "terms: {q: {in_batch_negatives: true}}"
 NEXT = f"stages.next={{{STAGE}, {IN_BATCH}"
+LAMB, KEEPS_FIRST = NEXT.replace("1}", "1, kind: lamb}"), "keep_optimizer: true, init_from: {stage: only}"
 DISTIL = "stages.only.terms.query"
 
 
@@ -155,7 +156,7 @@ REFUSED = [  # overrides of the base recipe, fragments of the message
     (f"{NEXT}, trainable: query_tower, keep_optimizer: true}}", "next.keep_optimizer: stages.only has anoth"),
     (f"{NEXT}, lora: {{}}, keep_optimizer: true}}", "next.keep_optimizer: stages.only has another"),
     ("stages.only.lora={target: all}", "lora.target: expected all-linear, or a list of names"),
-    (f"{NEXT.replace('1}', '1, kind: lamb}')}, keep_optimizer: true}}", "make them equal, or remove "),
+    ([f"{LAMB}}}", f"{LAMB.replace('next', 'last')}, {KEEPS_FIRST}}}"], "last.keep_optimizer: stages.only "),
     (["shard=true", "stages.only.optimizer.kind=adamw_8bit"], "optimizer.kind: `shard` would cut the blocks"),
     (f"{NEXT}, keep_optimizer: true, init_from: {{folder: a}}}}", "have no moments; use init_from: previous"),
     (f"{NEXT}, init_from: last}}", "init_from: expected `initial`, `previous`, `{stage: NAME}`, `{folder: R"),
