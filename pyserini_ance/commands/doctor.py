@@ -110,9 +110,9 @@ def main() -> int:
     missing = 0
     for check in (packages, faiss, java, devices):
         for state, name, value, cure in check():
-            print(f"{state:<8}{name:<16}{value}", flush=True)
+            print(f"{state:<8}{name:<22}{value}", flush=True)
             if cure:
-                print(f"{'':<24}-> {cure}", flush=True)
+                print(f"{'':<30}-> {cure}", flush=True)
             missing += state == "missing"
     print(f"{missing} missing" if missing else "everything needed is here")
     return 1 if missing else 0

@@ -14,7 +14,7 @@ def test_findings_with_their_cures(monkeypatch, capsys, state, code, end):
         monkeypatch.setattr(doctor, name, lambda: [])
     monkeypatch.setattr(doctor, "faiss", lambda: [(state, "faiss", "1.2", "pip install faiss")])
     assert doctor.main([]) == code
-    shown = f"{state:8}faiss           1.2\n                        -> pip install faiss\n"
+    shown = f"{state:8}faiss                 1.2\n                              -> pip install faiss\n"
     printed = capsys.readouterr().out
     assert printed.startswith(shown) and printed.endswith(f"{end}\n")
 
