@@ -35,7 +35,7 @@ WHOLE = {
     "lines of the reading path": 1_440,
     "modules that trainer/batch.py imports": 11,
     "lines of benchmarks": 5_593,
-    "lines of tests": 33_154,
+    "lines of tests": 33_153,
 }
 
 

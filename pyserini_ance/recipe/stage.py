@@ -19,8 +19,8 @@ class Optimizer(Settings):
     """AdamW, or LAMB as in the papers (trainer/optim.py); their code runs LAMB with `weight_decay: 0`."""
 
     kind: Literal["adamw", "adamw_8bit", "lamb"] = "adamw"
-    """The algorithm; `adamw_8bit` (extra `torchao`; compiles its first step) holds both moments of a number
-    in two bytes, not eight."""
+    """The algorithm; `adamw_8bit` is torchao's (extra `torchao`), which compiles its step at first: the two
+    moments of a weight take two bytes, not eight."""
     learning_rate: float = Field(gt=0)
     """The peak of the learning rate schedule."""
     weight_decay: float = Field(default=0.01, ge=0)

@@ -91,6 +91,7 @@ def test_ids_may_be_whole_numbers(caplog):
         ([{"docno": "d1", "body": "a"}], QUERY, ONE, r"^documents\[0\]: id None; .* 'docno, body'"),
         ("corpus.jsonl", QUERY, ONE, r"^documents is 'corpus.jsonl'; expected a mapping from ids to texts"),
         (DOCUMENT, [{"id": "q1", "text": "q"}], ONE, r"^queries is \[.*; expected a mapping from the names"),
+        (DOCUMENT, QUERY, {"train": {"q1": {"d1": 1.5}}}, r"^judgments\['train'\]\['q1'\]\['d1'\]: .* 1.5"),
         (DOCUMENT, QUERY, {"train": {"q1": {"d1": 2**31}}}, r"'q1'\]\['d1'\]: .* less than 1000000000, got"),
         (pandas.Series(DOCUMENT), QUERY, ONE, r"^documents\[0\]: 'a'; .*; pass texts alone as a mapping"),
         (DOCUMENT, QUERY, {"train": {"q1": ["d1"]}}, r"^judgments\['train'\]\['q1'\]: .*, got \['d1'\]"),

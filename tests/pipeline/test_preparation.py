@@ -202,9 +202,7 @@ EIGHT_BITS = "optimizer={kind: adamw_8bit, learning_rate: 1}"
     ("settings", "package", "key"),
     [("lora={r: 2}", "peft", "lora"), (EIGHT_BITS, "torchao", "optimizer.kind")],
 )
-def test_a_package_that_a_stage_needs_is_named_before_it_starts(
-    small_recipe, monkeypatch, settings, package, key
-):
+def test_a_package_that_a_stage_needs_is_named(small_recipe, monkeypatch, settings, package, key):
     recipe = changed(small_recipe({"a": STAGE}), f"stages.a.{settings}")
     monkeypatch.setitem(sys.modules, package, None)
     cure = rf"stages.a.{key} needs {package}; install it: pip install 'pyserini_ance\[{package}\]'"
