@@ -71,11 +71,14 @@ def test_chunks_give_the_weights_of_whole_batches(small_recipe, tmp_path, teache
     encoder = {**teacher, "pooling": "cls", "dropout": 0.0}
     for name, chunk in {"whole": {}, "chunks": {"chunk_queries": 2}}.items():
         settings = {"steps": 2, "batch_queries": 6, "optimizer": optimizer, "encoder": encoder, **chunk}
-        result = Training(small_recipe, tmp_path / name, terms, **settings).train()
-        weights = load_encoder(result.encoder).towers.state_dict()
-        # A bias of keys has no gradient but rounding, which LAMB scales up.
-        encoders.append({name: each for name, each in weights.items() if "key.bias" not in name})
-    torch.testing.assert_close(*encoders, rtol=1e-4, atol=1e-5)
+        training = Training(small_recipe, tmp_path / name, terms, **settings)
+        encoders.append(load_encoder(training.train().encoder).towers.state_dict())
+    start = load_encoder(training.start.encoder).towers.state_dict()
+    for name, before in start.items():
+        whole, chunks = (weights[name] for weights in encoders)
+        # By norms: LAMB scales up gradients that are but rounding, of single numbers and of a bias of keys.
+        if "key.bias" not in name:
+            assert torch.dist(whole, chunks) <= 1e-3 * torch.dist(before, whole), name
 
 
 def test_a_query_tower_follows_the_teacher_over_documents_that_never_change(small_recipe, tmp_path, teacher):

@@ -108,4 +108,6 @@ def test_large_scores_have_the_values_and_gradients_of_float64(settings):
     found, gradient = value_and_gradient(settings, torch.float32)
     expected, expected_gradient = value_and_gradient(settings, torch.float64)
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-12)
-    torch.testing.assert_close(gradient, expected_gradient, rtol=1e-5, atol=1e-9)
+    # Kl's is the difference of two probabilities, which a float32 holds to some 6e-8.
+    atol = torch.finfo(torch.float32).eps if settings["kind"] == "kl" else 1e-9
+    torch.testing.assert_close(gradient, expected_gradient, rtol=1e-5, atol=atol)
