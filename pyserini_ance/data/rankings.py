@@ -175,7 +175,7 @@ def hits_of(path: Path, queries: Texts, documents: Texts) -> tuple[Iterator[Hit]
     """
     if is_listed(path):
         layout = layout_of(path)
-        return listed_hits(path, layout, [layout.negatives]), True
+        return listed_hits(path, layout, [layout.negatives], queries), True
     first = trec.first_line(path)
     tabs, words = first.text.count("\t"), len(first.text.split())
     if tabs == 3:

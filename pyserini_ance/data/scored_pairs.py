@@ -79,7 +79,7 @@ def read_scored_pairs(path: Path, split: Split, collection: Collection) -> Score
     documents, width = collection.documents, len(collection.documents)
     if is_listed(path):
         layout = layout_of(path)
-        hits = listed_hits(path, layout, [layout.positives, layout.negatives], scored=True)
+        hits = listed_hits(path, layout, [layout.positives, layout.negatives], split.queries, scored=True)
     else:
         hits = read_hits(path)
     pairs = pd.concat(hit_blocks(path, hits, split, collection, np.arange(len(split.queries))))

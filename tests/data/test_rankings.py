@@ -54,6 +54,22 @@ ORDERED |= {"qidpidtriples.tsv": TRIPLES, "triples.train.small.tsv": TEXTS}
 ORDERED |= {"train.jsonl": listed(negative_passages=[["9", "7", "9"], ["8"]])}
 
 
+@pytest.mark.parametrize("kind", ["neg", "hard_negative_ctxs"])
+def test_questions_without_ids_are_those_of_the_same_text(read, kind, monkeypatch):
+    """Whatever their place in the file; in the split's own file each record is its own query."""
+    texts = ["text 7", "text 8"] if kind == "neg" else ["7", "8"]
+    ids = [text_id(text) for text in texts] if kind == "neg" else texts
+    monkeypatch.setitem(globals(), "DOCUMENTS", Texts(ids, {"text": texts}))
+    records = [json.loads(line) for line in listed(**{kind: [["7"], ["8"], ["7"]]}).split("\n")]
+    key = "query" if kind == "neg" else "question"
+    for record, text in zip(records, ["nobody asks", "who ?", "which  year"], strict=True):
+        record[key] = text
+    assert read("a.jsonl", "\n".join(map(json.dumps, records))) == {"1": [ids[0]], "2": [ids[1]]}
+    monkeypatch.setitem(globals(), "QUERIES", Texts(["0", "1", "2"], {"text": ["who", "who", "who"]}))
+    same = "\n".join(json.dumps({**record, key: "who"}) for record in records)
+    assert read("a.jsonl", same) == {"0": [ids[0]], "1": [ids[1]], "2": [ids[0]]}
+
+
 @pytest.mark.parametrize("name, text", ORDERED.items())
 def test_every_form_gives_the_same_order(read, name, text):
     assert read(name, text) == {"1": ["9", "7"], "2": ["8"]}

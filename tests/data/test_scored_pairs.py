@@ -44,10 +44,10 @@ def test_tevatron_lists_a_score_with_each_passage(tmp_path):
 
 
 def test_flagembedding_lists_scores_beside_the_texts(tmp_path):
-    record = {"query": "?", "pos": TEXTS[:1], "neg": TEXTS[1:], "pos_scores": [2], "neg_scores": [1, 0.5]}
+    record = {"query": "who", "pos": TEXTS[:1], "neg": TEXTS[1:], "pos_scores": [2], "neg_scores": [1, 0.5]}
     (tmp_path / "train.jsonl").write_text(json.dumps(record) + "\n")
-    made = collection("0", ids=[text_id(text) for text in TEXTS])
-    assert scores_of(tmp_path / "train.jsonl", made) == {(0, 0): 2.0, (0, 1): 1.0, (0, 2): 0.5}
+    made = collection("0", "who", ids=[text_id(text) for text in TEXTS])
+    assert scores_of(tmp_path / "train.jsonl", made) == {(1, 0): 2.0, (1, 1): 1.0, (1, 2): 0.5}
 
 
 def test_the_lowest_score_is_zero_for_a_query_with_few_documents(tmp_path):

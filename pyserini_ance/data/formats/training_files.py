@@ -7,13 +7,14 @@ import hashlib
 import math
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
 from typing import ClassVar, NamedTuple, Self
 
 from pyserini_ance.data.formats.format import Format, RawData
 from pyserini_ance.data.formats.lines import Line, LineOrigins, find_file, shown
 from pyserini_ance.data.formats.records import TEXT, TITLE_AND_TEXT, Entry, Record, read_records
+from pyserini_ance.data.texts import Texts
 from pyserini_ance.data.trec import Hit, Judgment
 
 
@@ -153,16 +154,29 @@ def judged_questions(path: Path, layout: Layout) -> tuple[list[Entry], list[Judg
     return entries, judgments
 
 
-def listed_hits(path: Path, layout: Layout, keys: Sequence[str], scored: bool = False) -> Iterator[Hit]:
-    """The passages listed under `keys`, in order; `scored`: with scores, where a record has the key."""
+def listed_hits(
+    path: Path, layout: Layout, keys: Sequence[str], queries: Texts, scored: bool = False
+) -> Iterator[Hit]:
+    """The passages listed under `keys`, in order; `scored`: with scores, where a record has the key.
+
+    A question without an id is each of the `queries` with its text, of which the data may leave out a "?" at
+    its end; in the file that they were read from, only the one of its index.
+    """
+    by_text: dict[str, list[str]] = {}
+    for id, text in () if layout.question_id else zip(queries.ids, queries.columns["text"], strict=True):
+        by_text.setdefault(text, []).append(id)
     for index, record in enumerate(read_records(path)):
-        query = layout.id_of_question(index, record)
+        ids = [layout.id_of_question(index, record)]
+        if not layout.question_id:
+            text = " ".join(record.text(layout.question).split())
+            same = by_text.get(text) or by_text.get(text.rstrip(" ?"), [])
+            ids = ids if ids[0] in same else same
         for key in keys:
             if scored and key not in record.values:
                 continue
             passages = layout.passages(record, key)
             scores = _scores(record, layout, key) if scored else [0.0] * len(passages)
-            for passage, score in zip(passages, scores, strict=True):
+            for query, (passage, score) in product(ids, zip(passages, scores, strict=True)):
                 yield record.line.number, query, layout.id_of_passage(passage), score
 
 
