@@ -81,6 +81,8 @@ def _parse(text: str) -> Measure:
         raise ValueError(
             f"measure {text!r} has a wrong or missing parameter; it takes {keys}; examples: {EXAMPLES}"
         )
+    if registered is ir_measures.Accuracy:
+        raise ValueError(f"measure {text!r} has no value where all hits are relevant; examples: {EXAMPLES}")
     measure = registered(**parameters)
     try:
         ir_measures.evaluator([measure], {})
