@@ -203,11 +203,15 @@ class Stage(Settings):
         )
 
     def encodes_all_documents(self, step: int) -> bool:
-        """Whether all documents are encoded with the checkpoint before step `step`, whatever happens: for its
-        tables, unless newer ones may replace these, or because the document tower never changes."""
-        refresh = self.effective_refresh
-        certain = refresh.lag_steps is not None and (step == 0 or refresh.encode is None)
-        return (self.refresh_is_due(step) and certain) or self.trainable == "query_tower"
+        """Whether dev shares an encoding of all documents by the checkpoint before step `step`, whatever
+        happens: that of its tables, unless newer ones may replace these, other weights mine them, or steps
+        wait for dev alone; or the one of a document tower that never changes."""
+        if self.trainable == "query_tower":
+            return True
+        refresh, evaluate = self.effective_refresh, self.effective_evaluate
+        certain = refresh.encode is None if step else refresh.initial_model == "current"
+        waits = refresh.mode == "async" and evaluate is not None and evaluate.mode == "sync"
+        return self.refresh_is_due(step) and refresh.lag_steps is not None and certain and not waits
 
     def evaluation_is_due(self, step: int) -> bool:
         """Whether the checkpoint before step `step` (from 0) is evaluated on dev; at 0, that is the start."""
@@ -220,11 +224,18 @@ class Stage(Settings):
     @model_validator(mode="after")
     def check_terms(self) -> "Stage":
         for name, term in self.terms.items():
+            if "/" in name:
+                raise ValueError(f"terms: {name!r}: files are named after terms; rename it without a slash")
             drawing = self.terms.get(term.negatives_from or name)
             if drawing is None or (drawing is not term and not drawing.negatives):
                 others = ", ".join(other for other, one in self.terms.items() if one.negatives) or "none"
                 raise ValueError(
                     f"terms.{name}.negatives_from is {term.negatives_from!r}; terms with negatives: {others}"
+                )
+            if term.same_side_negatives and any(source.live for source in drawing.negatives):
+                raise ValueError(
+                    f"terms.{name}: same_side_negatives compares drawn positives, which a `live` source "
+                    "replaces; remove it, or give those negatives a term of their own"
                 )
             needs_others = not (drawing.negatives or term.regularizer or term.distilled_side)
             if self.batch_queries == 1 and needs_others:

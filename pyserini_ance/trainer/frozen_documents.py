@@ -56,6 +56,7 @@ class FrozenDocuments:
         self.device = torch.device(snapshot.device)
         self.known_positives = snapshot.anchor_set("query").known_positives
         self.own = snapshot.anchor_set("query").own
+        self.drawing = {name: stage.drawing_term(name) for name in stage.terms}
         self.live = [  # term, position in the term, source
             (name, position, source)
             for name, term in stage.terms.items()
@@ -90,24 +91,26 @@ class FrozenDocuments:
         if self.live:
             terms, known = dict(batch.terms), known_positives or self.known_positives
             candidates = defaultdict(list)
-            for name, source, hits in self._search(batch, queries.detach(), share):
+            for name, source, hits in self._search(batch, queries.detach(), share, known):
                 rows = terms[name]
                 candidates[name].append(source.candidates(hits, rows.anchors, rows.positives, known))
             for name, of_sources in candidates.items():
                 negatives = np.concatenate([*of_sources, terms[name].negatives], axis=1)
                 drawn = terms[name].positives  # which live candidates replace
                 terms[name] = replace(terms[name], positives=drawn[:, :0], negatives=negatives)
-            batch = replace(batch, terms=terms)
+            batch = replace(batch, terms={name: terms[self.drawing[name]] for name in terms})
         documents = self.rows_of(batch.unique["document"])[0]
         if self.whole is not None:  # what the device holds stays there
             return batch, self.whole[to_device(self.device, documents)[0]]
         return batch, to_device(self.device, self.vectors[documents])[0]
 
-    def measure(self, name: str, rows: np.ndarray, hits: np.ndarray, share: float) -> None:
+    def measure(
+        self, name: str, rows: np.ndarray, hits: np.ndarray, share: float, known: KnownPositives
+    ) -> None:
         """Measure `hits` (B, k), best first, of the queries `rows` (B,), a `share` of the step's, under the
-        term and position of their source (`query.0`)."""
+        term and position of their source (`query.0`), by the `known` positives of these queries."""
         bm25 = None if self.bm25 is None else self.bm25[rows]
-        for measure, each in search_measures(self.known_positives, rows, hits, bm25).items():
+        for measure, each in search_measures(known, rows, hits, bm25).items():
             self._measured[name][measure] += share * float(each.mean())
 
     def pop_metrics(self) -> dict[str, Any]:
@@ -122,7 +125,7 @@ class FrozenDocuments:
         return record
 
     def _search(
-        self, batch: Batch, queries: torch.Tensor, share: float
+        self, batch: Batch, queries: torch.Tensor, share: float, known: KnownPositives
     ) -> Iterator[tuple[str, Live, np.ndarray]]:
         """Yield each live source with its term and the document rows (B, k) that it retrieves, best first;
         the host waits once all searches are launched."""
@@ -137,5 +140,5 @@ class FrozenDocuments:
             of_term = batch.terms[name].anchors
             if self.own is not None:
                 rows = leave_out(self.own[of_term], np.zeros(rows.shape, np.float32), rows, source.top_k)[1]
-            self.measure(f"{name}.{position}", of_term, rows, share)
+            self.measure(f"{name}.{position}", of_term, rows, share, known)
             yield name, source, rows

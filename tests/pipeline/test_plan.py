@@ -100,6 +100,25 @@ def test_documents_that_a_stage_encodes(stage, encoded):
 
 
 @pytest.mark.parametrize(
+    ("refresh", "evaluate", "steps"),
+    [
+        ({}, {}, {0, 4}),
+        ({"mode": "async", "adopt": 2}, {}, {0, 4}),
+        (
+            {"mode": "async", "adopt": 2},
+            {"mode": "sync"},
+            set(),
+        ),  # training would wait for what it hands over
+        ({"initial_model": "previous_stage"}, {}, {4}),  # other weights mine the first tables
+    ],
+)
+def test_dev_shares_the_encoding_of_all_documents_for_tables(refresh, evaluate, steps):
+    due = {"refresh": {"every_steps": 4, **refresh}, "evaluate": {"every_steps": 4, **evaluate}}
+    stage = Stage.model_validate(make_stage({"kind": "ann"}, steps=8, **due))
+    assert {step for step in range(9) if stage.encodes_all_documents(step)} == steps
+
+
+@pytest.mark.parametrize(
     ("trainable", "expected"),
     [
         ("both", 2 * 3 + 3 * 100),  # refreshes before steps 0 and 3; dev of 2, 4 and 6

@@ -109,6 +109,11 @@ REFUSED = [  # overrides of the base recipe, fragments of the message
         "another model; remove one of the keys",
     ),
     ("stages.only.evaluate={every_steps: 4, adopt: when_ready}", "only: evaluate.adopt is set, but a sync "),
+    ("stages.only.terms.a/b={negatives: [random]}", "'a/b': files are named after terms; rename it without"),
+    (
+        ["stages.only.trainable=query_tower", f"stages.only.terms.b={{negatives: [live], {OWN_SIDE}}}"],
+        "terms.b: same_side_negatives compares drawn positives, which a `live` source replaces",
+    ),
     (f"{NEXT.replace('queries: 2', 'queries: 1')}}}", "next: batch_queries is 1, but terms.q has no other"),
     (f"{DISTIL}.teacher=hybrid", "loss `nll` uses no teacher; set loss: kl, margin_mse or soft"),
     (f"{DISTIL}.loss=kl", "loss `kl` follows a teacher's scores; name one: `teacher: {kind: hybrid}`"),
@@ -270,6 +275,7 @@ def test_a_schedule_goes_on_only_from_the_last_step(base, evaluate):
         ("P", "takes cutoff .required., rel, judged_only"),
         ("RR(grade=2)@10", "takes cutoff, rel, judged_only"),
         ("alpha_nDCG@10", "cannot be computed here.*pip install"),
+        ("Accuracy@10", "has no value where all hits are relevant"),
     ],
 )
 def test_a_measure_that_cannot_be_computed_is_refused(name, message):

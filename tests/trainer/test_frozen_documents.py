@@ -8,6 +8,7 @@ import torch
 from helpers.stages import changed
 from helpers.step_gradients import compute_gradients, gradients_of, vector_alone
 
+from pyserini_ance.data.collection import Qrels
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.initial import initial_encoder
 from pyserini_ance.encoders.load_save import load_encoder
@@ -150,8 +151,25 @@ def test_the_overlap_with_bm25_is_recorded_where_bm25_has_ranked(recipe, start, 
     (tmp_path / "bm25.trec").write_text("".join(ranked))
     data.training_rankings["bm25"] = tmp_path / "bm25.trec"
     documents = fixed(recipe, data, start, tmp_path / "scratch")
-    documents.measure("replaced.0", np.array([0]), np.array([[9, 1, 0, 2]]), 1.0)
+    known = documents.known_positives
+    documents.measure("replaced.0", np.array([0]), np.array([[9, 1, 0, 2]]), 1.0, known)
     assert documents.pop_metrics()["found"]["replaced.0"]["BM25 overlap@3"] == pytest.approx(2 / 3, abs=1e-6)
+
+
+def test_terms_share_live_candidates_which_are_measured_by_the_steps_own_positives(recipe, start, tmp_path):
+    """A question that trains with a positive that a refresh has found has no judged one."""
+    recipe = with_terms(recipe, "replaced")
+    recipe = changed(recipe, "stages.a.terms.shares={negatives_from: replaced, in_batch_negatives: true}")
+    data, stage = tokenize(recipe, read_collection(recipe)), recipe.stages["a"]
+    documents = fixed(recipe, data, start, tmp_path / "scratch")
+    batch, queries = plan_batch(stage, 0, 0, 3, data.anchor_sets, {}), len(data.split.queries)
+    asked = torch.randn(len(batch.unique["query"]), 32, generator=torch.Generator().manual_seed(1))
+    known = Qrels.of(range(queries), [0] * queries, [1] * queries, queries).positives
+    documents.known_positives = Qrels.of([], [], [], queries).positives
+    terms = documents.add_live_candidates(batch, asked, 1.0, known)[0].terms
+    assert terms["shares"] is terms["replaced"] and terms["shares"].negatives.shape[1] == 4
+    share = documents.searches["flat"](asked[: len(batch.queries)], 4)[1].eq(0).any(1).float().mean()
+    assert documents.pop_metrics()["found"]["replaced.0"]["R@4"] == pytest.approx(float(share), abs=1e-6)
 
 
 def compressed(world, recipe, folder, scratch) -> tuple:
