@@ -52,10 +52,10 @@ def main(
     settings: dict[str, Any] = {"kind": to}
     if to == "beir":
         settings |= {"folder": str(output), "splits": {name: f"qrels/{name}.tsv" for name in judged}}
-        if (threshold := recipe.data.relevance_threshold) > 1:
-            settings["relevance_threshold"] = threshold
     else:
         splits = {name: str(output / f"{name}.jsonl") for name in judged}
         settings |= {"corpus": str(output / "corpus.jsonl"), "splits": splits}
+    kept = {"ignore_identical_ids", "instruction", *(["relevance_threshold"] if to == "beir" else [])}
+    settings |= data.model_dump(include=kept, exclude_defaults=True)
     section = to_yaml(settings, default_flow_style=True, width=math.inf).strip()
     print(f"{output}: written; in a recipe it is\ndata: {section}")

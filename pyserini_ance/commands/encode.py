@@ -51,6 +51,8 @@ def main(
             f"{'--from-index' if from_index else '--merge'} takes vectors as they are",
             tokens_per_batch=tokens_per_batch,
             shard=shard,
+            precision=precision if precision != "fp32" else None,
+            empty_documents=empty_documents if empty_documents != "refuse" else None,
             encoder_settings=encoder_settings,
         )
     if format != "faiss":

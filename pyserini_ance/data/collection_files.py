@@ -1,15 +1,18 @@
 """A collection in the files of BEIR and of Tevatron."""
 
 import json
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pyserini_ance.data.answer_matching import ANSWERS, read_answers
 from pyserini_ance.data.collection import Collection, Split, Texts
+from pyserini_ance.data.formats.records import TITLE_AND_TEXT
 from pyserini_ance.data.trec import Qrels
 from pyserini_ance.storage.files import whole_file, write_whole
 
+log = logging.getLogger(__name__)
 # Rows of documents, best first, for the row of a query.
 NegativesOf = Callable[[int], Sequence[int]]
 
@@ -22,6 +25,11 @@ def write_beir(collection: Collection, folder: Path) -> None:
     splits, first = collection.splits.values(), dict[str, dict[str, Any]]()
     pairs = (pair for one in splits for pair in zip(one.queries.ids, _queries(one.queries), strict=True))
     has_clash = any(first.setdefault(id, query) != query for id, query in pairs)
+    if has_clash and collection.ignore_identical_ids:
+        raise ValueError(
+            "two splits have one id for different queries, and ignore_identical_ids finds a query's document "
+            "by its id; give each query an id of its own, or leave a split out"
+        )
     ids = {one.name: [f"{one.name}:{id}" if has_clash else id for id in one.queries.ids] for one in splits}
     queries: dict[str, dict[str, Any]] = {}
     for name, split in collection.splits.items():
@@ -71,6 +79,8 @@ def _write_corpus(folder: Path, documents: Texts, id_key: str) -> None:
             f"documents have the fields {', '.join(documents.columns)}, but these formats need a field "
             "`text`; rename one of them"
         )
+    if others := [name for name in documents.columns if name not in TITLE_AND_TEXT]:
+        log.warning("the fields %s are written, but not read again: title and text alone are", others)
     records = ({id_key: id, **documents[row]} for row, id in enumerate(documents.ids))
     write_lines(folder / "corpus.jsonl", records)
 

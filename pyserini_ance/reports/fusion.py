@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from pyserini_ance.data.trec import Qrels, Run, read_run, write_run
+from pyserini_ance.data.trec import Qrels, Run, write_run
 from pyserini_ance.evaluation.answer_measures import measure_by_answers
 from pyserini_ance.evaluation.metrics import evaluate
 from pyserini_ance.evaluation.tables import BM25
@@ -64,12 +64,12 @@ def fuse_rankings(
     measures = measures or [str(one) for one in next((t.measures_of(measured) for t in tests), MEASURES)]
     tried: dict[float, float] = {}
     if choose_on:
-        rankings = _read(names, choose_on)
+        rankings = _read(names, choose_on, runs.values())
         judge = _judge(runs.values(), choose_on, measures[:1])
         for one in WEIGHTS:
             (tried[one],) = judge(fuse(rankings, method, one)).values()
         weight = max(tried, key=lambda one: tried[one])  # the first of equal ones
-    rankings = _read(names, measured)  # a missing one is reported before a collection is read
+    rankings = _read(names, measured, runs.values())  # a missing one is reported before a collection is read
     judge = _judge(runs.values(), measured, measures, qrels)
     rows = [{"ranking": name, **judge(run)} for name, run in zip(names, rankings, strict=True)]
     fused = fuse(rankings, method, weight)
@@ -101,12 +101,13 @@ def _judge(
     return lambda run: measure_by_answers(run, questions, documents, parsed)
 
 
-def _read(names: Sequence[str], split: str) -> list[Run]:
-    """The rankings of a split."""
+def _read(names: Sequence[str], split: str, runs: Collection[RunDir]) -> list[Run]:
+    """The rankings of a split; files are read as the data of the run directories says."""
+    own_out = any(run.read_recipe().data.ignore_identical_ids for run in runs)
     files = [
         Path(name)
         if Path(name).is_file()
         else ranking_inputs.ranking_file(*ranking_inputs.parse_ranking_name(name), split)
         for name in names
     ]
-    return [read_run(file) for file in files]
+    return [ranking_inputs.read_ranking(file, own_out) for file in files]

@@ -135,13 +135,15 @@ class RankingInput:
     @cached_property
     def run(self) -> Run:
         """The ranking; the data may leave the document with a query's id out of it."""
-        run = read_run(self.file)
-        if not self.collection.ignore_identical_ids:
-            return run
-        return {
-            query: {document: score for document, score in hits.items() if document != query}
-            for query, hits in run.items()
-        }
+        return read_ranking(self.file, self.collection.ignore_identical_ids)
+
+
+def read_ranking(file: Path, ignore_identical_ids: bool) -> Run:
+    """The ranking of a file, perhaps without the document with the id of each query."""
+    run = read_run(file)
+    if not ignore_identical_ids:
+        return run
+    return {query: {one: of[one] for one in of if one != query} for query, of in run.items()}
 
 
 def open_ranking(

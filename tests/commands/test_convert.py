@@ -1,8 +1,12 @@
+from dataclasses import replace
+
 import pytest
 import yaml
 from helpers.small_set import ONE_STEP, make_small_collection, small_settings
 
 from pyserini_ance.commands.convert import main
+from pyserini_ance.data.collection import Texts
+from pyserini_ance.data.given_collection import make_collection
 from pyserini_ance.recipe.components import component_class
 from pyserini_ance.recipe.load import dump
 from pyserini_ance.recipe.models import Recipe
@@ -48,6 +52,27 @@ def test_what_a_format_cannot_hold_is_named(recipe, tmp_path, capsys, caplog, la
     flags = (f"data.splits.asked.topics={asked}", "--to", layout, "--output", tmp_path / layout)
     assert list(convert(capsys, path, *flags)["data"]["splits"]) == ["train", "dev", "test"]
     assert f"split asked is left out with its 1 queries: {layout} needs judgments" in caplog.messages
+
+
+def test_what_changes_rankings_is_printed_and_fields_that_are_not_read_are_named(
+    recipe, tmp_path, capsys, caplog
+):
+    path, asks = tmp_path / "recipe.yaml", "Find an article"
+    path.write_text(dump(recipe))
+    given = ("data.ignore_identical_ids=true", f"data.instruction={asks}")
+    for to in ("beir", "tevatron"):
+        said = convert(capsys, path, *given, "--to", to, "--output", tmp_path / to)["data"]
+        assert (said["ignore_identical_ids"], said["instruction"]) == (True, asks)
+    assert "are written, but not read again" not in caplog.text
+    clash = {name: {"q": name} for name in ("a", "b")}
+    with_url = make_collection({"d": "text"}, clash, {name: {"q": {"d": 1}} for name in clash})
+    with pytest.raises(
+        ValueError, match="two splits have one id for different queries, and ignore_identical"
+    ):
+        replace(with_url, ignore_identical_ids=True).to_beir(tmp_path / "clash")
+    documents = Texts(["d"], {"url": ["u"], "text": ["text"]})
+    replace(with_url, documents=documents).to_beir(tmp_path / "url")
+    assert "the fields ['url'] are written, but not read again" in caplog.text
 
 
 def test_the_relevance_threshold_is_printed_for_beir_only(recipe, tmp_path, capsys):

@@ -153,6 +153,8 @@ def test_an_index_of_a_run_in_another_format(tmp_path, capsys):
         ([], "pass --corpus with --encoder, or --from-index alone, or --merge alone"),
         (["--merge", "a", "b", "--from-index", "i"], "or --merge alone"),
         (["--from-index", "i", "--format", "parquet", "--index-factory", "HNSW32"], "is for --format faiss"),
+        (["--from-index", "i", "--precision", "bf16"], "takes vectors as they are; remove --precision"),
+        (["--merge", "a", "--empty-documents", "skip"], "as they are; remove --empty-documents"),
         (["--from-index", "i", "--number-type", "fp16"], "is for --format parquet; remove"),
         (["--from-index", "i", "--encoder-settings", "a=1"], "a=1: expected pooling=, normalize= or length"),
         (["--from-index", "i", "--encoder-settings", "normalize=false"], "they are; remove --encoder-sett"),

@@ -7,6 +7,7 @@ from helpers.small_set import ONE_STEP, make_finished_run
 
 from pyserini_ance.commands import fuse
 from pyserini_ance.data.trec import best_first, read_run
+from pyserini_ance.recipe.load import dump
 from pyserini_ance.reports import fusion
 
 QRELS = {split: f"{split}-0 0 red 1\n{split}-1 0 green 1\n" for split in ("dev", "test")}
@@ -52,6 +53,16 @@ def test_a_run_directory_and_its_bm25(run, tmp_path, capsys):
     # by hand: BM25 1 and 1/2; dense 1/2 and 1; summed 10.85 against 10, and 5 against 9
     assert rows[2:] == [[f"{run.folder}:bm25", "0.7500"], [str(run.folder), "0.7500"], ["rrf", "0.7500"]]
     assert read_run(tmp_path / "fused.trec")["test-0"] == {"red": 10.85, "blue": 10.0}
+
+
+def test_files_are_read_as_the_data_of_the_run_says(run, tmp_path, capsys):
+    recipe = run.read_recipe()
+    data = recipe.data.model_copy(update={"ignore_identical_ids": True})
+    run.recipe.write_text(dump(recipe.model_copy(update={"data": data})))
+    (tmp_path / "own.trec").write_text("test-0 Q0 test-0 1 9 t\ntest-0 Q0 red 2 8 t\n")
+    fuse.main([str(run.folder), str(tmp_path / "own.trec"), "--output", str(tmp_path / "fused.trec")])
+    assert cells(table_lines(capsys.readouterr().out)[3]) == [str(tmp_path / "own.trec"), "0.5000"]
+    assert read_run(tmp_path / "fused.trec")["test-0"].keys() == {"blue", "red"}
 
 
 def test_the_weight_is_chosen_on_another_split(run, tmp_path, capsys):
