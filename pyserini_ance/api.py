@@ -14,7 +14,6 @@ from pyserini_ance.data.collection import Collection as Collection
 from pyserini_ance.data.formats.lines import shown
 from pyserini_ance.data.given_collection import check_type, qrels_of, run_of
 from pyserini_ance.data.given_collection import make_collection as make_collection
-from pyserini_ance.data.trec import read_qrels, read_run
 from pyserini_ance.distributed.world import device_of
 from pyserini_ance.encoders.config import EncoderConfig, PoolingMode
 from pyserini_ance.encoders.encoder import Encoder as Encoder
@@ -39,6 +38,7 @@ from pyserini_ance.trainer.callbacks import TrainerCallback as TrainerCallback
 from pyserini_ance.vectors.search import search as search
 
 DEFAULT_SOURCE = {"kind": "ann", "top_k": 200}
+Callbacks = TrainerCallback | Sequence[TrainerCallback]
 
 
 def load_recipe(name_or_path: str | Path, *overrides: str) -> Recipe:
@@ -46,6 +46,7 @@ def load_recipe(name_or_path: str | Path, *overrides: str) -> Recipe:
 
     Raises FileNotFoundError for an unknown name, and ValueError naming the key, its value and its file.
     """
+    check_type("the recipe", name_or_path, str | Path, "the name of a shipped recipe, or a YAML file")
     return rundir.load_recipe(name_or_path, *overrides).recipe
 
 
@@ -56,7 +57,7 @@ def train(
     overwrite: bool = False,
     resume: bool = False,
     replay: str | Path | None = None,
-    callbacks: Sequence[TrainerCallback] = (),
+    callbacks: Callbacks = (),
 ) -> Run:
     """Train a recipe and evaluate it; everything is left in the run directory `output` (default:
     `runs/NAME`).
@@ -72,6 +73,7 @@ def train(
     (`init_from: {recipe: NAME}`), for a loss that is not finite, and if this process trains a run already, in
     another thread or around a callback.
     """
+    callbacks = _several("callbacks", callbacks)
     rundir.check_start(overwrite, resume, replay)
     recipe = recipe if isinstance(recipe, Recipe) else load_recipe(recipe)
     directory = rundir.run_folder(recipe.name) if output is None else Path(output)
@@ -83,7 +85,7 @@ def train(
     return Run(directory)
 
 
-def resume(run_directory: str | Path | Run, callbacks: Sequence[TrainerCallback] = ()) -> Run:
+def resume(run_directory: str | Path | Run, callbacks: Callbacks = ()) -> Run:
     """Open a run directory, and continue the run if it has not finished.
 
     Raises FileNotFoundError if it is not a run directory, and as `train` does.
@@ -187,14 +189,12 @@ def evaluate(
     missing file, and ValueError for an unknown measure, a malformed line, a score that is not finite, a grade
     that is not a whole number, or a run without any judged query.
     """
-    ranking = run_of(run) if isinstance(run, Mapping) else read_run(Path(run))
-    judged = qrels_of(qrels) if isinstance(qrels, Mapping) else read_qrels(Path(qrels))
-    return metrics.evaluate(judged, ranking, parse_measures(_several("measures", measures)))
+    return metrics.evaluate(qrels_of(qrels), run_of(run), parse_measures(_several("measures", measures)))
 
 
 def _several(name: str, values: object) -> tuple[Any, ...]:
     """The values of an argument that takes one or several."""
-    if isinstance(values, str | Mapping | Component | Measure):
+    if isinstance(values, str | Mapping | Component | Measure | TrainerCallback):
         return (values,)
     if not isinstance(values, Iterable):
         raise ValueError(f"{name} is {shown(values)}; expected one, or a list")

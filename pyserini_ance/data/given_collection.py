@@ -12,7 +12,7 @@ from pyserini_ance.data.collection import Collection
 from pyserini_ance.data.formats.format import Format, RawData
 from pyserini_ance.data.formats.lines import Line, shown
 from pyserini_ance.data.formats.records import TEXT, TITLE_AND_TEXT, Entry, Record
-from pyserini_ance.data.trec import Judgment, Qrels, Run
+from pyserini_ance.data.trec import Judgment, Qrels, Run, read_qrels, read_run
 from pyserini_ance.recipe.load import read_settings
 from pyserini_ance.recipe.splits import check_split_name
 
@@ -75,8 +75,10 @@ class _Given(Format):
 
 def _entries(argument: str, given: Any, fields: Mapping[str, str]) -> Iterator[Entry]:
     """The entries of records with an id and a text; only queries have answers."""
-    if hasattr(given, "iterrows"):  # a DataFrame, where a missing value is NaN
-        given = given.astype(object).where(given.notna(), None).to_dict("records")
+    if hasattr(given, "iterrows"):  # a DataFrame: a missing value is NaN, Parquet's lists are arrays
+        given = given.reset_index() if given.index.name in IDS else given
+        of_python = given.map(lambda value: value.tolist() if hasattr(value, "tolist") else value)
+        given = of_python.astype(object).where(given.notna(), None).to_dict("records")
     if isinstance(given, str) or not isinstance(given, Iterable):
         expected = "a mapping from ids to texts, or records: a list of dicts, a DataFrame or a Dataset"
         raise ValueError(f"{argument} is {shown(given)}; expected {expected}")
@@ -100,16 +102,21 @@ def _line(argument: str, key: Any) -> Line:
     return Line(Path(f"{argument}[{shown(key)}]"), 0, "")
 
 
-def run_of(scores: Mapping[str, Mapping[str, float]]) -> Run:
-    """Scores by query and document. Raises ValueError, naming both, for a score that is not finite."""
+def run_of(scores: str | Path | Mapping[str, Mapping[str, float]]) -> Run:
+    """A TREC run file, or scores by query and document. Raises ValueError, naming both, for a score that is
+    not finite."""
+    if isinstance(scores, str | Path):
+        return read_run(Path(scores))
     return _checked("run", dict[Id, dict[Id, FiniteFloat]], scores)
 
 
-def qrels_of(grades: Mapping[str, Mapping[str, int]]) -> Qrels:
-    """Grades by query and document; numpy's whole numbers are such, too.
+def qrels_of(grades: str | Path | Mapping[str, Mapping[str, int]]) -> Qrels:
+    """A TREC qrels file, or grades by query and document; numpy's whole numbers are such, too.
 
     Raises ValueError, naming query and document, for a grade that is no whole number of at most nine digits.
     """
+    if isinstance(grades, str | Path):
+        return read_qrels(Path(grades))
     return _checked("qrels", dict[Id, dict[Id, Grade]], grades)
 
 

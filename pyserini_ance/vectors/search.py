@@ -80,6 +80,8 @@ def search(
 
 def _matrix(name: str, vectors: Any) -> np.ndarray:
     """(N, D) float32, without a copy if it is that already; it may be a memory map."""
+    if isinstance(vectors, torch.Tensor):  # numpy has no bfloat16
+        vectors = vectors.detach().cpu().float()
     matrix = np.asarray(vectors, np.float32)
     if matrix.ndim != 2:
         raise ValueError(f"{name} has the shape {matrix.shape}; expected two dimensions, a row for each text")

@@ -72,7 +72,7 @@ def test_a_run_is_opened_without_its_own_classes(run, tmp_path):
 @pytest.mark.long
 def test_a_stopped_run_is_resumed(recipe, run, tmp_path):
     with pytest.raises(KeyboardInterrupt):
-        pa.train(recipe, tmp_path / "stopped", callbacks=[StopAt(3)])
+        pa.train(recipe, tmp_path / "stopped", callbacks=StopAt(3))
     stopped = pa.Run(tmp_path / "stopped")
     with pytest.raises(FileNotFoundError, match=r"no results table yet: .* resume\("):
         _ = stopped.table
@@ -280,6 +280,8 @@ def test_evaluate_equals_the_results_table(run):
             "pa.load_collection({**beir, 'splits': {'dev': None, 'tset': None}}, cache=folder)",
             "collection: data.splits.tset: .*did you mean 'test'",
         ),
+        ("pa.load_recipe({'data': {}})", "^the recipe is of class dict; expected the name of a shipped"),
+        ("pa.evaluate(DataFrame(), {'q': {'a': 1}})", "^run: .* valid dictionary, got Empty DataFrame"),
         ("pa.evaluate('run.trec', {'q': {'a': 1}})", "run.trec"),
         ("pa.evaluate({'q': {'a': 1.0}}, 'qrels.txt')", "qrels.txt"),
     ],

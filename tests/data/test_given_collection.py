@@ -73,7 +73,7 @@ def test_tevatron_comes_back(tmp_path):
 
 
 def test_ids_may_be_whole_numbers(caplog):
-    frame = pandas.DataFrame({"id": [7, 8], "text": ["first", "second"]})
+    frame = pandas.DataFrame({"id": [7, 8], "text": ["first", "second"]}).set_index("id")
     queries = {"train": {np.int64(1): "one", 2: {"text": "two", "answers": ["2"]}, 3: "not judged"}}
     made = make_collection(frame, queries, {"train": {1: {np.int32(8): np.int64(2)}, 2: {7: 1}}})
     train = made.split("train")
@@ -81,6 +81,12 @@ def test_ids_may_be_whole_numbers(caplog):
     assert made.judgments("train") == {"1": {"8": 2}, "2": {"7": 1}}
     assert read_answers(train.queries, 1) == ["2"]
     assert made.skipped == {"train queries without judgments": 1} and "train queries" in caplog.text
+
+
+def test_answers_may_be_arrays_as_in_a_frame_of_parquet():
+    frame = pandas.DataFrame({"id": ["q1"], "text": ["one"], "answers": [np.array(["1", "one"], object)]})
+    made = make_collection({"d1": "a"}, {"train": frame}, {"train": {"q1": {"d1": 1}}})
+    assert read_answers(made.split("train").queries, 0) == ["1", "one"]
 
 
 @pytest.mark.parametrize(
