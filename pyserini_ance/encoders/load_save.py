@@ -77,6 +77,9 @@ def load_tokenizer(source: str) -> "PreTrainedTokenizerBase":
         tokenizer = released.seed_tokenizer(str(path)) or AutoTokenizer.from_pretrained(str(path))
     if not tokenizer.is_fast:
         raise ValueError(f"{source} has no fast tokenizer (tokenizer.json); save one with transformers first")
+    if (side := tokenizer.truncation_side) != "right":
+        expected = "'right': texts are cut at their end; set it in a copy, for vectors of the beginning"
+        raise ValueError(f"{source}: truncation_side of its tokenizer is {side!r}; expected {expected}")
     return tokenizer
 
 

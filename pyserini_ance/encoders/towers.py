@@ -181,10 +181,10 @@ def reduce_layers[Model: "PreTrainedModel"](
         reduced = type(model)(config)
     places = {str(number): place for place, number in enumerate(layers)}
     chosen = {}
-    for key, value in model.state_dict().items():
-        number, _, rest = key.removeprefix(f"{name}.").partition(".")
-        if not key.startswith(f"{name}."):
-            chosen[key] = value
+    for weight, value in model.state_dict().items():
+        number, _, rest = weight.removeprefix(f"{name}.").partition(".")
+        if not weight.startswith(f"{name}."):
+            chosen[weight] = value
         elif number in places:
             chosen[f"{name}.{places[number]}.{rest}"] = value
     try:

@@ -278,6 +278,12 @@ def test_more_numbers_than_a_vector_has_are_refused(modules, transformer, save):
         ("mean", "1_Pooling/config.json", {"include_prompt": False}, "left out of the pooling"),
         ("mean", TEXT, {"processor_kwargs": {"add_prefix_space": True}}, "sets add_prefix_space"),
         ("mean", TEXT, {"query_expansion": {"strategy": "min", "length": 9}}, "sets query_expansion"),
+        (
+            "mean",
+            "tokenizer_config.json",
+            {"truncation_side": "left"},
+            "tokenizer is 'left'; expected 'right'",
+        ),
     ],
 )
 def test_what_this_package_lacks_is_refused(modules, transformer, save, layers, file, settings, message):
