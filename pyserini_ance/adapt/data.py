@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pyserini_ance.adapt.documents import TOKENS, WORDS, Reading, counted, files_of, read_passages
+from pyserini_ance.adapt.documents import ABOUT, TOKENS, WORDS, Reading, counted, files_of, read_passages
 from pyserini_ance.adapt.queries import (
     LEAST_TEST,
     LEAST_TRAIN,
@@ -19,7 +19,7 @@ from pyserini_ance.adapt.queries import (
     read_queries,
     split,
 )
-from pyserini_ance.adapt.questions import PROMPT_FILE, copy_prompt, texts_to_send, write_questions
+from pyserini_ance.adapt.questions import PROMPT_FILE, PROMPTS, copy_prompt, texts_to_send, write_questions
 from pyserini_ance.adapt.ranking import StartRanker
 from pyserini_ance.adapt.recipe_file import CHECKED, COMPARED, recipe_text
 from pyserini_ance.data.collection_files import write_judgments, write_lines
@@ -35,8 +35,8 @@ from pyserini_ance.storage.publish import whole_folder
 MOST_COMPARED = 100
 MAX_PASSAGES = 4  # of a judged document that is too long for one
 LONG_SHARE = 0.1  # of judged documents that do not fit one passage, from which on they are read as several
-ABOUT = "adapt.json"
 MOST_ASKED = 5_000  # passages that a language model reads
+PROMPT = "any-question"  # of the folder prompts
 ROUND_TRIP = 10  # a question must find its passage among so many
 log = logging.getLogger(__name__)
 
@@ -65,13 +65,19 @@ class Request:
     def identity(self) -> dict[str, Any]:
         """What the data in the folder is made of."""
         documents = files_of(self.source, self.others) if self.source.is_dir() else [self.source]
-        made_of: dict[str, Any] = {"documents": self.documents.rstrip("/"), "model": self.model}
+        named = str(self.source.resolve()) if self.source.exists() else self.documents
+        made_of: dict[str, Any] = {"documents": named, "model": self.model}
         files = {"files of documents": documents, "queries": [self.queries], "judgments": [self.judgments]}
         for name, paths in files.items():
             some = [path for path in paths if path and path.is_file()]
             states = [[str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns] for path in some]
             made_of[name] = sha256_json(states)
-        return made_of | ({"llm": [*self.server[:2]]} if self.server else {})
+        if self.server:
+            url, model, *budget = self.server
+            prompt = self.output / PROMPT_FILE
+            asked = (prompt if prompt.exists() else PROMPTS / f"{PROMPT}.txt").read_bytes().hex()
+            made_of |= {"llm": [url, model], "budget": budget, "prompt": sha256_json(asked)}
+        return made_of
 
 
 class OnlyAnnounced(Exception):
@@ -87,11 +93,13 @@ def prepare(request: Request, overrides: Sequence[str], plans: bool = False) -> 
     """
     output = request.output
     data, recipe_file = output / "data", output / RECIPE
-    made_of = request.identity()
+    made_of, cure = request.identity(), "pass another --output"
+    if (answers := output / "questions").exists():
+        cure += f"; a copy of {answers} in it spares asking again"
     if about := read_json_object(data / ABOUT):
         before = about["made of"]
         if changed := [name for name in {**before, **made_of} if before.get(name) != made_of.get(name)]:
-            raise ValueError(f"{output} was made with other {', '.join(changed)}; pass another --output")
+            raise ValueError(f"{output} was made with other {', '.join(changed)}; {cure}")
         log.info("%s: continues with the data that is there", output)
     elif {path.name for path in output.glob("[!.]*")} - {PROMPT_FILE, "questions", "run"}:
         raise FileExistsError(f"{output} has files that adapt did not write; pass another --output")
@@ -215,7 +223,7 @@ def _generated(
     Raises OnlyAnnounced before the first request if it only plans.
     """
     assert request.server is not None
-    prompt = copy_prompt("any-question", request.output)
+    prompt = copy_prompt(PROMPT, request.output)
     passages = sorted(ranker.passages(), key=lambda one: hash_of(one.id))[:MOST_ASKED]
     if plans:
         announced = announcement(request.server, texts_to_send(passages, prompt), "passages")

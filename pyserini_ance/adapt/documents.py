@@ -39,9 +39,10 @@ NEAR = 0.9  # Jaccard similarity of the five-word sequences of near duplicates
 SHINGLE = 5
 COLUMNS = {
     "id": "id docid docno documentid corpusid pid passageid uid url path",
-    "title": "title heading headline name subject",
+    "title": "title heading headline name subject question",
     "text": "text contents content body passage document abstract description answer",
 }
+ABOUT = "adapt.json"  # in `data` of an adaptation
 HUB_TABLES = {"documents": "corpus", "queries": "queries"}  # as BEIR's
 _COPY = re.compile(r"\bcopy\b|\(\d+\)", re.IGNORECASE)  # in the name of a copy: "copy of x", "x (1)"
 _TITLE = re.compile(r"^# +(\S.*?)(?: +#+)?[ \r]*$", re.MULTILINE)  # of Markdown
@@ -59,13 +60,14 @@ class Passage(NamedTuple):
 @dataclass
 class Reading:
     """What was read, and what was set aside and why; `skipped` has a reason for each file, `repeats` for each
-    passage. `titles` are those of what was read, by id, and `words` how many each has."""
+    passage. `titles` are those of what was read, by id, and `words` how many each has; `unread`: columns."""
 
     titles: dict[str, str] = field(default_factory=dict)
     words: list[int] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     skipped: dict[str, str] = field(default_factory=dict)
     repeats: dict[str, str] = field(default_factory=dict)
+    unread: set[str] = field(default_factory=set)
 
     def as_text(self) -> str:
         """One line of counts, and one for each of the first skipped files and repeats."""
@@ -103,7 +105,8 @@ def read_passages(
             if not f"{passage.title}{passage.text}".strip():
                 reading.counts["empty"] += 1
             elif passage.id in reading.titles:
-                raise ValueError(f"two documents have the id {passage.id!r}; expected one each; rename one")
+                titles = f"{reading.titles[passage.id]!r} and {passage.title!r}"
+                raise ValueError(f"two documents, {titles}, have the id {passage.id!r}; rename one")
             elif cuts and (found := repeats.find(passage)):
                 reading.counts[f"{found[0]} passages left out"] += 1
                 reading.repeats[passage.id] = ", as in ".join(found)
@@ -112,6 +115,8 @@ def read_passages(
                 reading.titles[passage.id] = passage.title
                 reading.words.append(len(split_words(passage.text)))
                 yield passage
+    if reading.unread:
+        reading.counts[f"columns not read ({', '.join(sorted(reading.unread))})"] = len(reading.unread)
 
 
 def without_blanks(id: str) -> str:
@@ -134,9 +139,9 @@ def _documents(source: str, reading: Reading, skipped: Collection[Path]) -> Iter
         settings = read_yaml(path.read_bytes(), source)
         return _of_format(settings.get("data", settings) if isinstance(settings, dict) else settings, source)
     if path.is_file():
-        return _records(path) if extension(path) in EXTENSIONS else _file(path, path.name, reading)
+        return _records(path, reading) if extension(path) in EXTENSIONS else _file(path, path.name, reading)
     if corpus := beir_file(path, "corpus.jsonl"):
-        return _records(corpus)
+        return _records(corpus, reading)
     if next(path.glob("segments_*"), None):
         return _of_format({"kind": "pyserini_index", "index": str(path.resolve())}, source)
     # Copies come last: of repeats, the first is kept.
@@ -160,25 +165,27 @@ def _of_format(settings: Any, source: str) -> Iterator[Passage]:
 
 
 def files_of(folder: Path, skipped: Collection[Path] = ()) -> Iterator[Path]:
-    """All files but hidden ones and those that are, or are in, one of `skipped`, in the order of their names.
-
-    Links to folders are not followed: they may lead in circles.
+    """All files in the order of their names, but hidden ones, those of an adaptation, and those that are, or
+    are in, one of `skipped`. Links to folders are not followed, as they may lead in circles: they come too.
     """
     for parent, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        if Path(parent).resolve() in skipped:
+        if Path(parent).resolve() in skipped or Path(parent, "data", ABOUT).is_file():
             folders.clear()
             continue
-        paths = (Path(parent, name) for name in sorted(names) if not name.startswith("."))
-        yield from (path for path in paths if path.is_file() and path.resolve() not in skipped)
+        links = (name for name in folders if Path(parent, name).is_symlink())
+        paths = (Path(parent, name) for name in sorted([*names, *links]) if not name.startswith("."))
+        yield from (path for path in paths if path.exists() and path.resolve() not in skipped)
 
 
 def _file(path: Path, name: str, reading: Reading) -> Iterator[Passage]:
     """The documents of a file of a folder; one that cannot be read is skipped with its reason."""
     kind = extension(path)
     try:
+        if path.is_dir():
+            raise ValueError("a link to a folder; pass what it leads to as a folder of its own")
         if kind in EXTENSIONS:
-            found = list(_records(path, f"{name}:"))
+            found = list(_records(path, reading, f"{name}:"))
         elif path.suffix.lower() not in (*PLAIN, *CONVERTED):
             raise ValueError(f"no document: {path.suffix or 'no extension'}")
         elif (size := path.stat().st_size) > LARGEST_BYTES:
@@ -231,9 +238,10 @@ def _converted(kind: str, raw: bytes) -> tuple[str, str]:
     return result.title or "", result.markdown
 
 
-def _records(path: Path, prefix: str = "") -> Iterator[Passage]:
+def _records(path: Path, reading: Reading, prefix: str = "") -> Iterator[Passage]:
     """The records of a file; one without an id has its number, after `prefix`."""
-    for number, (_, record) in enumerate(read_table(path, COLUMNS, ["text"], "DOCUMENTS"), start=1):
+    records = read_table(path, COLUMNS, ["text"], "DOCUMENTS", reading.unread)
+    for number, (_, record) in enumerate(records, start=1):
         yield Passage(record.get("id") or f"{prefix}{number}", record.get("title", ""), record["text"])
 
 

@@ -82,22 +82,23 @@ def read_queries(queries: Path | None, judgments: Path | None, source: Path, cac
     without a query or a relevant document.
     """
     found = Queries()
-    if queries:
-        found.texts = _query_file(queries, found.counts)
-    elif source.suffix in (".yaml", ".yml"):
+    if source.suffix in (".yaml", ".yml"):
         collection = load_collection(source, cache=cache)
         for name, split in collection.splits.items():
             texts = dict(zip(split.queries.ids, split.queries.columns["text"], strict=True))
             found.add_split(name, texts, collection.judgments(name))
     elif source.is_dir() and (of_beir := beir_file(source, "queries.jsonl")):
-        found.texts = _query_file(of_beir, found.counts)
+        _add_queries(found, of_beir)
         for name in ("train", "dev", "test"):
             if path := beir_file(source, f"qrels/{name}.tsv"):
                 found.add_split(name, found.texts, read_qrels(path))
+    if queries:
+        num_own = len(found.texts)
+        _add_queries(found, queries)
+        if len(found.texts) == num_own:
+            raise ValueError(f"{queries}: no query; expected one a row; pass a file with rows")
     if judgments:
         _add_judgments(found, judgments)
-    if queries and not found.texts:
-        raise ValueError(f"{queries}: no query; expected one a row; pass a file with rows")
     if judgments and not found.judgments:
         raise ValueError(f"{judgments}: no relevant document; expected a grade above 0; judge some queries")
     num_texts = len(set(map(text_key, found.texts.values())))
@@ -114,13 +115,12 @@ def _judged(qrels: Qrels) -> Qrels:
     return {query: grades for query, grades in qrels.items() if max(grades.values()) > 0}
 
 
-def _query_file(path: Path, counts: Counter[str]) -> dict[str, str]:
-    """The text of each query by its id. Lines of .txt and of .tsv without a header are `text` or `id TAB
-    text`. Columns that are not read, such as the counts of a log, are counted.
+def _add_queries(found: Queries, path: Path) -> None:
+    """Add the texts of a file. Lines of .txt and of .tsv without a header are `text` or `id TAB text`.
+    Columns that are not read, such as the counts of a log, are counted.
 
-    Raises ValueError for two texts with one id.
+    Raises ValueError for two texts with one id, and for texts that are but numbers.
     """
-    texts: dict[str, str] = {}
     unread: set[str] = set()
     pairs: Iterable[Sequence[str]]
     if _is_table(path, QUERY_COLUMNS):
@@ -128,16 +128,18 @@ def _query_file(path: Path, counts: Counter[str]) -> dict[str, str]:
         pairs = ((record.get("id", ""), record["text"]) for _, record in records)
     else:
         lines = read_lines(path)
-        pairs = (line.cells(("id", "text")) if "\t" in line.text else ("", line.text) for line in lines)
-    for number, (id, text) in enumerate(pairs, start=1):
+        pairs = [line.cells(("id", "text")) if "\t" in line.text else ("", line.text) for line in lines]
+        if (second := "".join(text for id, text in pairs if id)) and not any(map(str.isalpha, second)):
+            expected = "texts; name the columns in a first line, such as query and count"
+            raise ValueError(f"{path}: the second column is numbers, {shown(second)}; expected {expected}")
+    for number, (id, text) in enumerate(pairs, start=len(found.texts) + 1):
         id, text = without_blanks(id) or f"q{number}", " ".join(text.split())
-        if text and texts.setdefault(id, text) != text:
+        if text and (before := found.texts.setdefault(id, text)) != text:
             raise ValueError(
-                f"{path}: query id {shown(id)} has two texts, {shown(texts[id])} and {shown(text)}; expected "
-                "an id for each text; rename one, or leave ids out"
+                f"{path}: query id {shown(id)} has two texts, {shown(before)} and {shown(text)}; expected an "
+                "id for each text; rename one, or leave ids out"
             )
-    counts[f"columns of {path.name} not read ({', '.join(sorted(unread))})"] = len(unread)
-    return texts
+    found.counts[f"columns of {path.name} not read ({', '.join(sorted(unread))})"] = len(unread)
 
 
 def _is_table(path: Path, names: Names) -> bool:

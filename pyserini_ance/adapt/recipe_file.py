@@ -6,6 +6,7 @@ from typing import Any
 
 from pyserini_ance.recipe.yaml_text import to_yaml
 
+FIRST = "# Written by `pyserini-ance adapt`; change it and give the same command, or train it as any recipe"
 COMPARED = "compared"  # a split of queries without judgments, whose rankings are compared
 METHODS = {
     "judged": ("distilled", ("query", "distil"), "queries with judgments, and BM25 and the encoder, teach"),
@@ -55,8 +56,5 @@ def recipe_text(
         "final_evaluation": {"split": ["dev", "test"]} if has_dev else {"split": COMPARED, "measures": []},
         **({} if has_dev else {"stage_defaults": {"evaluate": None}}),
     }
-    first = (
-        "# Written by `pyserini-ance adapt`; change it and give the same command, or train it as any recipe"
-    )
     extends = f"extends: [_base/adapt, _methods/{method}]  # {meaning}"
-    return "\n".join([first, extends, to_yaml(sections, default_flow_style=None, width=100)])
+    return "\n".join([FIRST, extends, to_yaml(sections, default_flow_style=None, width=100)])

@@ -196,6 +196,16 @@ def test_questions_of_a_language_model_teach_and_cost_once(tmp_path, docs, tiny_
         assert set(model.asked.values()) == {1} and len(model.asked) == 100
     assert re.search(r"\d+ questions for 100 of 120 passages", text) and "what teaches: generated" in text
     assert adapt(wanted, SHORT) == text  # the server is gone
+    for name, other in (
+        ("budget", replace(wanted, server=server._replace(max_requests=120))),
+        ("prompt", wanted),
+    ):
+        if name == "prompt":
+            (wanted.output / "prompt.txt").write_text("Ask about {text}")
+        with pytest.raises(
+            ValueError, match=f"with other {name}; pass another --output; a copy of .*questions"
+        ):
+            adapt(other, SHORT)
     assert sum("gets 120" in one for one in caplog.messages) == 1
     assert (
         "no test query is judged" in text
@@ -252,7 +262,7 @@ def test_an_encoder_may_be_an_adaptation_and_two_documents_have_no_common_id(
     first = Request(str(docs), tmp_path / "again", str(start))
     assert "what teaches: extracted" in adapt(first, SHORT)
     (docs / "a.jsonl").write_text('{"id": "1", "text": "one"}\n{"id": "1", "text": "two"}\n')
-    with pytest.raises(ValueError, match="two documents have the id '1'"):
+    with pytest.raises(ValueError, match="two documents, '' and '', have the id '1'"):
         adapt(Request(str(docs), tmp_path / "new", str(tiny_bert)), SHORT)
     with pytest.raises(ValueError, match="was made with other files of documents; pass"):
         adapt(first, SHORT)

@@ -54,6 +54,21 @@ def test_a_folder_of_files_is_read_in_the_order_of_names_with_titles_and_section
     assert reading.counts == {"documents": 3, "passages": 3} and not reading.skipped
 
 
+def test_an_adaptation_among_the_documents_is_none_of_them(tmp_path):
+    for name in ("docs/a.md", "docs/adapted/report.txt", "docs/adapted/data/adapt.json"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("{}")
+    assert [one.id for one in read(tmp_path / "docs")[0]] == ["a.md"]
+
+
+def test_columns_of_documents_that_are_not_read_are_named(tmp_path):
+    (tmp_path / "faq.csv").write_text("id,question,answer,votes\n1,How do I sort?,By sorted().,3\n")
+    (tmp_path / "more.jsonl").write_text('{"title": "A", "abstract": "lost", "body": "text"}\n')
+    found, reading = read(tmp_path)
+    assert found[0] == Passage("1", "How do I sort?", "By sorted().")
+    assert reading.as_text() == "2 documents, 2 passages, 2 columns not read (abstract, votes)"
+
+
 def test_files_that_are_no_documents_are_counted_and_named(tmp_path, monkeypatch):
     monkeypatch.setattr(documents, "LARGEST_BYTES", 1 << 20)
     (tmp_path / "good.txt").write_text("A good text.")
@@ -73,8 +88,9 @@ def test_files_that_are_no_documents_are_counted_and_named(tmp_path, monkeypatch
     texts = ["A file whose name is Latin-1.", "A good text.", "Straße, on Windows", "Größe"]
     assert [one.text for one in found] == [*texts, "A mark before it"]
     assert found[0].id == "caf\\xe9.txt"
-    assert reading.counts["files skipped"] == 5 and reading.counts["empty"] == 1
-    assert reading.skipped.keys() == {"broken.pdf", "binary.txt", "half.txt", "image.png", "dump.txt"}
+    assert reading.counts["files skipped"] == 6 and reading.counts["empty"] == 1
+    skipped = {"broken.pdf", "binary.txt", "half.txt", "image.png", "dump.txt", "circle"}
+    assert reading.skipped.keys() == skipped and reading.skipped["circle"].startswith("a link to a folder")
     assert reading.skipped["dump.txt"] == "2 MiB; split it, or write its records as .jsonl"
     assert "image.png: no document: .png" in reading.as_text()
 

@@ -101,6 +101,7 @@ MESSAGES = {
         "suche;count\nsort;1\n",
     ): "q.csv, line 1: columns 'suche, count'; expected a column of text: query",
     ("q.csv", "query,count\n"): "q.csv: no query; expected one a row",
+    ("q.tsv", "how to sort\t12\ndraw\t3\n"): "q.tsv: the second column is numbers, '123'; expected texts",
     ("q.txt", "\n"): "q.txt: no query",
     ("j.csv", "query,file,rating\nq1,a.md,1\n"): None,
     ("j.csv", "query,document,grade\nq1,d1,0\n"): "j.csv: no relevant document; expected a grade above 0",
@@ -153,6 +154,18 @@ def test_a_passage_stands_for_its_document_and_an_empty_split_is_cut_anew(tmp_pa
     found.splits = {"test": ["unknown"]}
     keep_known(found, {"a.md": ""})
     assert found.judgments == {"q1": {"a.md": 1}} and not found.splits
+
+
+def test_a_file_of_queries_adds_to_those_that_come_with_the_documents(tmp_path):
+    (tmp_path / "qrels").mkdir()
+    for name, text in (("corpus.jsonl", ""), ("queries.jsonl", '{"_id": "q1", "text": "how to sort"}\n')):
+        written(tmp_path / name, text)
+    written(tmp_path / "qrels" / "test.tsv", "query-id\tcorpus-id\tscore\nq1\td1\t1\n")
+    found = read(tmp_path, written(tmp_path / "own.txt", "invert a matrix\n"), source=tmp_path)
+    assert found.texts == {"q1": "how to sort", "q2": "invert a matrix"} and found.unjudged == ["q2"]
+    assert found.judgments == {"q1": {"d1": 1}} and found.splits == {"test": ["q1"]}
+    with pytest.raises(ValueError, match="query id 'q1' has two texts, 'how to sort' and 'draw'"):
+        read(tmp_path, written(tmp_path / "own.tsv", "q1\tdraw\n"), source=tmp_path)
 
 
 def test_an_id_has_one_text(tmp_path):
