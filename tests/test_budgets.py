@@ -9,33 +9,33 @@ commit, which says what they buy. `python tests/measure_house.py` prints all fig
 from measure_house import HERE, measured, rooms
 
 ROOMS = {
-    "adapt": 1_484,
-    "commands": 1_355,
-    "data": 4_667,
+    "adapt": 1_500,
+    "commands": 1_357,
+    "data": 4_698,
     "distributed": 372,
-    "encoders": 3_499,
-    "evaluation": 527,
+    "encoders": 3_502,
+    "evaluation": 531,
     "negatives": 2_692,
     "pipeline": 4_035,
     "pyserini_bridge": 1_168,
-    "recipe": 2_357,
+    "recipe": 2_370,
     "refresher": 530,
-    "reports": 1_498,
+    "reports": 1_501,
     "runs": 1_070,
     "storage": 838,
-    "trainer": 2_986,
-    "vectors": 1_702,
+    "trainer": 2_989,
+    "vectors": 1_704,
     "top": 690,
 }
 WHOLE = {
     "files": 222,
     "classes": 242,
     "short private functions used once": 10,
-    "lines of imports": 2_745,
+    "lines of imports": 2_747,
     "lines of the reading path": 1_440,
     "modules that trainer/batch.py imports": 11,
     "lines of benchmarks": 5_593,
-    "lines of tests": 33_153,
+    "lines of tests": 33_321,
 }
 
 
