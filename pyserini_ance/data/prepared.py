@@ -127,7 +127,7 @@ class AnchorSet:
         anchors = self.known_positives.anchors
         if self.chunk is not None:
             of_queries = self.split.known_positives("query")
-            anchors = of_queries.anchors[self.chunk]
+            anchors = np.intersect1d(of_queries.anchors, self.chunk).astype(anchors.dtype)
             if self.anchor == "document":
                 anchors = np.unique(of_queries.subset(anchors).rows)
         return np.array_split(anchors, self.share[1])

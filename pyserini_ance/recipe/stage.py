@@ -291,6 +291,12 @@ class Stage(Settings):
                 "refresh.encode corrects vectors of documents, which trainable: query_tower never changes; "
                 "remove the key"
             )
+        searches = (term.anchor == "query" and term.components for term in self.terms.values())
+        if self.effective_refresh.encode and not any(searches):
+            raise ValueError(
+                "refresh.encode corrects vectors of documents, which no term with anchor: query mines; "
+                "remove the key"
+            )
         if self.trainable != "query_tower" and any(source.live for source in self.sources):
             cure = "set trainable: query_tower, or draw from `ann`"
             raise ValueError(f"a `live` source searches document vectors that do not change; {cure}")

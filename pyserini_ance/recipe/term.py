@@ -89,6 +89,7 @@ class Term(Settings):
     def check_agreement(self) -> "Term":
         if self.regularizer is not None and (
             self.negatives
+            or self.negatives_from
             or self.num_hardest
             or self.same_side_negatives
             or self.false_negative_margin is not None
@@ -96,7 +97,7 @@ class Term(Settings):
         ):
             raise ValueError(
                 "a regularizer applies to all anchors and positives of the step; give it a term of its own "
-                "without negatives, in_batch_negatives, same_side_negatives, num_hardest, "
+                "without negatives, negatives_from, in_batch_negatives, same_side_negatives, num_hardest, "
                 "false_negative_margin"
             )
         if self.negatives and self.negatives_from:

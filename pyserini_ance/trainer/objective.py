@@ -109,14 +109,13 @@ def _loss(
         scores, mask_on_host = torch.cat([scores, others], 1), np.concatenate([mask_on_host, may_be], 1)
         labels_on_host = np.concatenate([labels_on_host, np.zeros_like(may_be)], 1)
     loss: Callable[..., Tensor] = term.loss
-    on_host = [labels_on_host, mask_on_host]
+    of_teacher = []
     if isinstance(loss, DistillationLoss):
         assert rows.teacher is not None, "the refresher publishes a teacher's scores with the tables"
-        on_host.append(rows.teacher)
-        mask_on_host = mask_on_host & ~np.isnan(rows.teacher)
+        of_teacher, mask_on_host = [rows.teacher], mask_on_host & ~np.isnan(rows.teacher)
     if isinstance(loss, Pairwise):  # nothing below ignores another positive
         loss = partial(loss, max_positives=int(((labels_on_host > 0) & mask_on_host).sum(1).max()))
-    labels, mask, *teacher = to_device(scores.device, *on_host)
+    labels, mask, *teacher = to_device(scores.device, labels_on_host, mask_on_host, *of_teacher)
     labels = labels.float()
     if term.false_negative_margin is not None:
         likely_positive = _false_negatives(scores, labels, mask, term.false_negative_margin)
@@ -127,8 +126,6 @@ def _loss(
         top = ranked.topk(min(term.num_hardest, ranked.shape[1]), dim=1).indices
         hardest = torch.zeros_like(negative).scatter_(1, top, True) & negative
         mask = mask & ((labels > 0) | hardest)
-    if teacher:
-        mask = mask & ~teacher[0].isnan()
     has_positive, has_negative = ((mask & chosen).any(1) for chosen in (labels > 0, labels == 0))
     counts.compared[name] = (has_positive & has_negative).sum()
     with naming_own(term.loss.kind, "__call__"):

@@ -70,6 +70,12 @@ def test_anchors_are_those_of_all_queries_or_of_a_chunk(chunk, documents):
         assert anchors.tolist() == expected and anchors.dtype == np.int32
 
 
+def test_a_chunk_is_of_rows_of_queries_of_which_some_have_no_positive():
+    split = Split("train", Texts(["a", "b", "c"], {"text": ["?"] * 3}), Qrels.of([0, 2], [1, 2], [1, 1], 3))
+    for chunk, expected in (([0, 1], [0]), ([2], [2]), ([1], [])):
+        assert AnchorSet(split, "query", 10, np.array(chunk)).anchors.tolist() == expected
+
+
 @pytest.mark.parametrize("threshold", [1, 2])
 def test_more_positives_come_after_the_judged_ones_on_both_sides(threshold):
     judged = split("nq", threshold)

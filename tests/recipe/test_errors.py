@@ -126,6 +126,14 @@ REFUSED = [  # overrides of the base recipe, fragments of the message
     (distil("negatives_from: query, anchor: document"), "terms.d: its anchors are of side document"),
     (distil("negatives: [ann], false_negative_margin: 0.1"), "false_negative_margin is 0.1, but the teacher"),
     ("stages.only.terms.d={regularizer: alignment, num_hardest: 1}", "a regularizer applies to all anchors"),
+    (
+        "stages.only.terms.d={regularizer: alignment, negatives_from: query}",
+        "without negatives, negatives_fr",
+    ),
+    (
+        [*refresh("encode: {sample: 0.1}"), "stages.only.terms.query.anchor=document"],
+        "refresh.encode corrects vectors of documents, which no term with anchor: query mines",
+    ),
     ("stages.only.terms.d={loss: embed_distill, teacher: student}", "a teacher's vectors; name an encoder"),
     (f"{VECTORS}, dimensions: [8]}}", "compares whole vectors of all its `texts`; remove num_hardest"),
     (f"{VECTORS}, negatives: [random]}}", "and with texts: anchors the negatives"),

@@ -368,6 +368,16 @@ def test_other_queries_with_the_same_document_are_no_negatives_of_the_same_side(
     assert found == pytest.approx((2 * math.log(1 + 3) + math.log(1 + 6)) / 3)
 
 
+def test_the_hardest_are_of_those_that_a_teacher_has_scored():
+    batch, vectors = batch_of([0], [[0]], [[1, 2, 3]]), torch.tensor([[0.5, 0], [0.9, 0], [0.4, 0], [0.3, 0]])
+    asked, losses = torch.tensor([[1.0, 0]]), []
+    for scores, hardest in (([2, np.nan, 1, np.nan], None), ([2, np.nan, 1, 0], 1)):
+        rows = replace(batch.terms["query"], teacher=np.array([scores], np.float32))
+        term = {"negatives": ["ann"], "loss": "kl", "teacher": "student", "num_hardest": hardest}
+        losses.append(loss_of(term, replace(batch, terms={"query": rows}), qrels_of([0]), asked, vectors))
+    assert losses[0] == pytest.approx(losses[1]) and losses[0] > 0.01
+
+
 def test_a_tower_that_does_not_normalize_is_cut_alone():
     batch, qrels, queries, documents = random_case(0)
     term = {"negatives": [RANDOM], "num_hardest": 2}
