@@ -123,7 +123,7 @@ def _measure_answers(
     if others := [name for name in measures if not name.startswith("Success@")]:
         parsing.refuse(f"--answers measures Success@k, not {' '.join(others)}")
     logging.basicConfig(format="%(message)s")
-    from pyserini_ance.evaluation.answer_measures import CUTOFFS, coverage
+    from pyserini_ance.evaluation.answer_measures import CUTOFFS, coverage, measure_by_answers, success_at
     from pyserini_ance.evaluation.tables import read_results, table_with_legend
     from pyserini_ance.reports.ranking_inputs import open_ranking
     from pyserini_ance.runs.rundir import RunDir
@@ -131,7 +131,8 @@ def _measure_answers(
     run = RunDir(folder)
     run.check()
     cutoffs = _cutoffs(measures, "Success@") or CUTOFFS
-    tested = run.read_final_evaluation().split
+    tests = run.read_final_evaluation()
+    tested = tests.split
     if runs:
         if len(tested) > 1 and not (split or questions):
             several = "the recipe has several test splits; pass that of these rankings"
@@ -146,6 +147,10 @@ def _measure_answers(
     rows: list[dict[str, Any]] = []
     for cells, ranked in opened:
         documents = ranked.collection.documents
-        shares = coverage(ranked.run, ranked.queries, documents, cutoffs, regular_expressions)
+        asked = ranked.run, ranked.queries, documents
+        if runs or tests.hits < max(cutoffs):
+            shares = coverage(*asked, cutoffs, regular_expressions)
+        else:  # a row of an approximate index may be shorter
+            shares = measure_by_answers(*asked, success_at(cutoffs), regular_expressions)
         rows.append({**cells, "questions": len(ranked.queries), **shares})
     print(table_with_legend(rows, list(rows[0]), ANSWERED))

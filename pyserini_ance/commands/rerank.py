@@ -47,6 +47,8 @@ def main(
     ranked = open_ranking(source, run, split)
     tests = ranked.recipe.final_evaluation
     chosen = parse_measures(measures) if measures else tests.measures_of(ranked.split)
+    if not chosen:
+        parsing.refuse(f"the recipe has no measures of split {ranked.split!r}; pass --measures")
     judgments = read_qrels(qrels) if qrels else None
     timer = search_timer(source, ranked, time_first_stage) if time_first_stage else list[float]
     used = resolve_precision(precision, device)

@@ -16,8 +16,7 @@ from pyserini_ance.encoders.config import SIDE_FILE, is_saved
 from pyserini_ance.encoders.hub import is_local
 from pyserini_ance.encoders.sentence_transformers_files import text_settings
 from pyserini_ance.pyserini_bridge.java import import_pyserini
-from pyserini_ance.runs.any_encoder import load_any_encoder
-from pyserini_ance.runs.rundir import RECIPE
+from pyserini_ance.runs.any_encoder import is_run, load_any_encoder
 
 log = logging.getLogger(__name__)
 ENCODER_CLASS = "pyserini_ance"
@@ -110,8 +109,7 @@ def _check_flags(folder: str, refused: Mapping[str, object], ignored: Mapping[st
 
 def is_ours(name: str) -> bool:
     """Whether our class reads the encoder, or says that its folder is missing."""
-    path = Path(name)
-    if is_saved(name) or (path / RECIPE).is_file() or (is_local(name) and not path.exists()):
+    if is_saved(name) or is_run(name) or (is_local(name) and not Path(name).exists()):
         return True
     return bool(text_settings(name))
 

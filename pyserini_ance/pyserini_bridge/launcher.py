@@ -14,9 +14,8 @@ from pyserini_ance.pyserini_bridge import encoder_classes
 from pyserini_ance.pyserini_bridge.encoder_classes import ENCODER_CLASS
 from pyserini_ance.pyserini_bridge.java import import_pyserini, start_java
 from pyserini_ance.pyserini_bridge.vector_files import ABOUT
-from pyserini_ance.runs.any_encoder import encoder_source
+from pyserini_ance.runs.any_encoder import encoder_source, is_run
 from pyserini_ance.runs.checkpoint import document_weights_of
-from pyserini_ance.runs.rundir import RECIPE
 from pyserini_ance.storage.files import read_json_object
 
 log = logging.getLogger(__name__)
@@ -111,7 +110,7 @@ def _warn_of_other_weights(encoders: list[str], indexes: list[str]) -> None:
     Indexes of encoders that this package has not saved, or of earlier versions, do not tell.
     """
     for name in encoders:
-        encoder = encoder_source(name) if (Path(name) / RECIPE).is_file() else name
+        encoder = encoder_source(name) if is_run(name) else name
         for index in indexes if is_saved(encoder) else []:
             about = read_json_object(Path(index) / ABOUT) or {}
             if (told := about.get("document_weights")) and told != document_weights_of(Path(encoder)):

@@ -103,7 +103,7 @@ def _judge(
 
 def _read(names: Sequence[str], split: str, runs: Collection[RunDir]) -> list[Run]:
     """The rankings of a split; files are read as the data of the run directories says."""
-    own_out = any(run.read_recipe().data.ignore_identical_ids for run in runs)
+    own_out = any(run.ignores_identical_ids() for run in runs)
     files = [
         Path(name)
         if Path(name).is_file()

@@ -97,7 +97,7 @@ def _metadata(recipe: Recipe, results: Mapping[str, Any]) -> str:
     tags = [*["sentence-transformers"] * is_sentences, "feature-extraction", "dense-retrieval", "pyserini"]
     return ModelCardData(
         base_model=None if is_local(source) or ":" in source else source,
-        datasets=data if recipe.data.kind == "datasets" else None,
+        datasets=data if recipe.data.kind == "datasets" and not recipe.data.files() else None,
         eval_results=measured or None,
         library_name="sentence-transformers" if is_sentences else "transformers",
         license=licence,
@@ -114,6 +114,8 @@ def _data_name(recipe: Recipe) -> str:
     named = documents.get("path") if isinstance(documents, dict) else settings.get("dataset")
     if folder := settings.get("folder"):  # kind `beir` says how files are laid out, not which benchmark it is
         named = Path(folder).name
+    elif named and is_local(named):
+        named = Path(named).stem
     return str(_public(named)) if named else recipe.data.kind
 
 

@@ -143,7 +143,8 @@ def search_timer(source: str, ranked: RankingInput, queries: int) -> Callable[[]
     texts = [ranked.queries[ranked.queries.rows[query]]["text"] for query in ranked.ranked_queries[:queries]]
     hits, bm25 = ranked.recipe.final_evaluation.hits, ranked.recipe.bm25
     bm25_folder = bm25_index(bm25, ranked.recipe.cache, ranked.collection) if bm25 else Path(BM25)
-    if ranked.file == run.final_run(ranked.split) and run.index.is_dir():
+    is_of_run = ranked.file == run.final_run(ranked.split) and not ranked.recipe.first_pass
+    if is_of_run and run.index.is_dir():
         return lambda: time_dense(run.model, run.index, texts, hits)
     if row == BM25 and bm25 and bm25_folder.is_dir():
         return lambda: time_bm25(bm25_folder, bm25.k1, bm25.b, texts, hits)

@@ -45,6 +45,11 @@ def encoder_settings(model: str | Path, given: Mapping[str, Any] | None = None) 
     return foreign_settings(source, given or {})
 
 
+def is_run(name: str) -> bool:
+    """Whether `encoder_source` takes the name for a run directory, or an adaptation's."""
+    return any(Path(name, of, RECIPE).is_file() for of in ("", "run"))
+
+
 def encoder_source(model: str | Path) -> str:
     """The folder or hub name of an encoder, or of the model of a run directory or of an adaptation's.
 

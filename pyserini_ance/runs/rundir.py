@@ -220,9 +220,15 @@ class RunDir:
 
         Raises as `read_recipe`.
         """
+        return read_settings(FinalEvaluation, self._sections()["final_evaluation"], str(self.recipe))
+
+    def ignores_identical_ids(self) -> bool:
+        """Whether the recipe's data leaves a query's own document out of rankings; raises as above."""
+        return bool(self._sections()["data"].get("ignore_identical_ids"))
+
+    def _sections(self) -> dict[str, Any]:
         self.trainer.read()
-        sections = read_yaml(self.recipe.read_bytes(), str(self.recipe))
-        return read_settings(FinalEvaluation, sections["final_evaluation"], str(self.recipe))
+        return read_yaml(self.recipe.read_bytes(), str(self.recipe))
 
     def describe(self) -> str:
         """One phrase about the directory's content: `a run that stopped at stage ance, step 100`."""

@@ -21,9 +21,9 @@ def run(small_recipe, tmp_path) -> RunDir:
 
 
 def test_rows_of_the_results_table(run, capsys):
-    main(["--answers", str(run.folder), "--measures", "Success@1", "Success@2"])
+    main(["--answers", str(run.folder), "--measures", "Success@1", "Success@3"])  # of two hits
     assert capsys.readouterr().out == (
-        "| row  | split | questions | Success@1 | Success@2 |\n"
+        "| row  | split | questions | Success@1 | Success@3 |\n"
         "| ---- | ----- | --------: | --------: | --------: |\n"
         "| bm25 | test  |         4 |    0.0000 |    0.5000 |\n"
         "| only | test  |         4 |    0.2500 |    0.2500 |\n"
@@ -52,6 +52,7 @@ def test_a_folder_without_a_run_is_refused(tmp_path):
     [
         (["--questions", "q.csv"], SystemExit, "requires --run"),
         (["--measures", "RR@10"], SystemExit, "--answers measures Success@k, not RR@10"),
+        (["--measures", "Success@101"], ValueError, "the run has at most 2 hits a question, so Success@101"),
         (["--split", "train"], ValueError, "run has no ranking of split 'train'"),
     ],
 )

@@ -58,7 +58,8 @@ def test_a_run_directory_and_its_bm25(run, tmp_path, capsys):
 def test_files_are_read_as_the_data_of_the_run_says(run, tmp_path, capsys):
     recipe = run.read_recipe()
     data = recipe.data.model_copy(update={"ignore_identical_ids": True})
-    run.recipe.write_text(dump(recipe.model_copy(update={"data": data})))
+    text = dump(recipe.model_copy(update={"data": data}))
+    run.recipe.write_text(text.replace("kind: nll", "kind: not_here:Nll"))  # as a run of own classes
     (tmp_path / "own.trec").write_text("test-0 Q0 test-0 1 9 t\ntest-0 Q0 red 2 8 t\n")
     fuse.main([str(run.folder), str(tmp_path / "own.trec"), "--output", str(tmp_path / "fused.trec")])
     assert cells(table_lines(capsys.readouterr().out)[3]) == [str(tmp_path / "own.trec"), "0.5000"]

@@ -53,12 +53,14 @@ def test_the_order_is_that_of_one_pair_at_a_time(small_recipe, tiny_cross_encode
     [
         (["--measures", "nDGC@10"], ValueError, "unknown measure 'nDGC@10'"),
         (["--qrels", "absent.qrels"], FileNotFoundError, r"absent\.qrels"),
+        (["--split", "dev"], SystemExit, "2"),  # it has no measures
         (["--time-first-stage", "2"], ValueError, "can be timed; remove --time-first-stage"),
     ],
 )
 def test_what_is_asked_is_checked_before_a_model_is_loaded(small_recipe, tmp_path, flags, error, message):
-    recipe = small_recipe({"only": ONE_STEP}, cache=str(tmp_path / "cache"))
-    ranking = {"run.test.trec": "test-0 Q0 red-apple 1 1 t\n"}
+    test = {"measures": {"test": ["RR@10"]}}
+    recipe = small_recipe({"only": ONE_STEP}, final_evaluation=test, cache=str(tmp_path / "cache"))
+    ranking = {f"run.{one}.trec": f"{one}-0 Q0 red-apple 1 1 t\n" for one in ("test", "dev")}
     run = make_finished_run(tmp_path / "run", recipe, {"test": ""}, ranking)
     asked = f"{run.folder} --model none/such --first 1 --output {tmp_path / 'out'}".split()
     with pytest.raises(error, match=message):

@@ -56,7 +56,7 @@ def test_our_folder_gets_our_class_unless_one_is_given(encoder, caplog, module, 
 def test_folders_that_our_class_reads_or_misses_get_it_and_others_a_warning(tmp_path, caplog):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "recipe.yaml").write_text("")
-    for name in ("run", "missing"):
+    for name in ("run", "missing", ""):  # `adapt` has its run in `run`
         given = [f"--encoder={tmp_path / name}"]
         assert with_class(FAISS, given) == [*OURS, *given]
     argv = ["--encoder", "finance/model"]

@@ -1,5 +1,6 @@
 import json
 import re
+from types import SimpleNamespace
 from unittest.mock import Mock
 
 import huggingface_hub
@@ -8,6 +9,8 @@ import yaml
 from helpers.finished_run import finished, ranked
 
 from pyserini_ance.commands import publish
+from pyserini_ance.data.formats.datasets import Datasets
+from pyserini_ance.reports import model_card
 from pyserini_ance.reports.model_card import write_model_card
 from pyserini_ance.runs.rundir import RunDir
 
@@ -48,6 +51,13 @@ def test_the_metadata(run):
     assert (measured.metric_name, measured.metric_value, measured.dataset_split) == ("RR@10", 0.7778, "test")
     # The data is not the benchmark BEIR: its kind only says how some/where is laid out.
     assert (measured.dataset_name, measured.dataset_type) == ("where", "where")
+
+
+def test_tables_of_this_machine_are_no_data_set_of_the_hub(tmp_path):
+    for path, name in ((str(tmp_path / "docs.parquet"), "docs"), ("BeIR/nfcorpus", "BeIR/nfcorpus")):
+        table = {"path": path}
+        data = Datasets(documents=table, queries=table, splits={"test": table})
+        assert model_card._data_name(SimpleNamespace(data=data)) == name
 
 
 def test_the_text_has_measures_commands_and_the_recipe_and_no_path_of_the_machine(run, tmp_path):
