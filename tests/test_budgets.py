@@ -18,7 +18,7 @@ ROOMS = {
     "negatives": 2_692,
     "pipeline": 4_035,
     "pyserini_bridge": 1_165,
-    "recipe": 2_377,
+    "recipe": 2_378,
     "refresher": 530,
     "reports": 1_504,
     "runs": 1_081,
@@ -35,7 +35,7 @@ WHOLE = {
     "lines of the reading path": 1_437,
     "modules that trainer/batch.py imports": 11,
     "lines of benchmarks": 5_593,
-    "lines of tests": 33_359,
+    "lines of tests": 33_360,
 }
 
 

@@ -291,8 +291,9 @@ class Stage(Settings):
                 "refresh.encode corrects vectors of documents, which trainable: query_tower never changes; "
                 "remove the key"
             )
-        searches = (term.anchor == "query" and term.components for term in self.terms.values())
-        if self.effective_refresh.encode and not any(searches):
+        of_queries = (term.components for term in self.terms.values() if term.anchor == "query")
+        searches = any(leaf.is_dynamic for leaves in of_queries for leaf in leaves)
+        if self.effective_refresh.encode and not searches:
             raise ValueError(
                 "refresh.encode corrects vectors of documents, which no term with anchor: query mines; "
                 "remove the key"

@@ -37,6 +37,7 @@ def distil(settings: str) -> str:
 VECTORS = "stages.only.terms.d={loss: embed_distill, teacher: {kind: encoder, encoder: a}"
 AMBIGUOUS = "is a setting of sampling_strategy: ambiguous, but sampling_strategy is"
 OWN_SIDE = "in_batch_negatives: true, same_side_negatives: true"
+RANDOM_TOO = "stages.only.terms.r={negatives: [random]}"  # queries that search nothing
 SEVERAL = "encoder.tokenization.document.passages=2"
 CHUNKED = ", refresh: {every_steps: 5, query_chunks: 2}"
 MOMENTUM = drawn("next", "{kind: momentum}")
@@ -131,7 +132,7 @@ REFUSED = [  # overrides of the base recipe, fragments of the message
         "without negatives, negatives_fr",
     ),
     (
-        [*refresh("encode: {sample: 0.1}"), "stages.only.terms.query.anchor=document"],
+        [*refresh("encode: {sample: 0.1}"), "stages.only.terms.query.anchor=document", RANDOM_TOO],
         "refresh.encode corrects vectors of documents, which no term with anchor: query mines",
     ),
     ("stages.only.terms.d={loss: embed_distill, teacher: student}", "a teacher's vectors; name an encoder"),
