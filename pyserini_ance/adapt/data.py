@@ -95,7 +95,7 @@ def prepare(request: Request, overrides: Sequence[str], plans: bool = False) -> 
     data, recipe_file = output / "data", output / RECIPE
     made_of, cure = request.identity(), "pass another --output"
     if (answers := output / "questions").exists():
-        cure += f"; a copy of {answers} in it spares asking again"
+        cure += f", and copy {answers} into it to keep the answers"
     if about := read_json_object(data / ABOUT):
         before = about["made of"]
         if changed := [name for name in {**before, **made_of} if before.get(name) != made_of.get(name)]:

@@ -166,7 +166,7 @@ def _of_format(settings: Any, source: str) -> Iterator[Passage]:
 
 def files_of(folder: Path, skipped: Collection[Path] = ()) -> Iterator[Path]:
     """All files in the order of their names, but hidden ones, those of an adaptation, and those that are, or
-    are in, one of `skipped`. Links to folders are not followed, as they may lead in circles: they come too.
+    are in, one of `skipped`. Links to folders are among them, and not followed: they may lead in circles.
     """
     for parent, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
@@ -183,7 +183,7 @@ def _file(path: Path, name: str, reading: Reading) -> Iterator[Passage]:
     kind = extension(path)
     try:
         if path.is_dir():
-            raise ValueError("a link to a folder; pass what it leads to as a folder of its own")
+            raise ValueError("a link to a folder; put the folder itself there")
         if kind in EXTENSIONS:
             found = list(_records(path, reading, f"{name}:"))
         elif path.suffix.lower() not in (*PLAIN, *CONVERTED):

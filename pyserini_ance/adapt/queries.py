@@ -119,7 +119,7 @@ def _add_queries(found: Queries, path: Path) -> None:
     """Add the texts of a file. Lines of .txt and of .tsv without a header are `text` or `id TAB text`.
     Columns that are not read, such as the counts of a log, are counted.
 
-    Raises ValueError for two texts with one id, and for texts that are but numbers.
+    Raises ValueError for two texts with one id, and for a second column of numbers without names.
     """
     unread: set[str] = set()
     pairs: Iterable[Sequence[str]]

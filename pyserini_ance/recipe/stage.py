@@ -203,9 +203,9 @@ class Stage(Settings):
         )
 
     def encodes_all_documents(self, step: int) -> bool:
-        """Whether dev shares an encoding of all documents by the checkpoint before step `step`, whatever
-        happens: that of its tables, unless newer ones may replace these, other weights mine them, or steps
-        wait for dev alone; or the one of a document tower that never changes."""
+        """Whether dev uses the vectors of all documents by the checkpoint before step `step`, as they are
+        made in any case: for its tables, or once for a document tower that never changes. Tables do not count
+        if newer ones may replace them, other weights mine them, or training waits for dev alone."""
         if self.trainable == "query_tower":
             return True
         refresh, evaluate = self.effective_refresh, self.effective_evaluate

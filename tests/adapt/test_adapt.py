@@ -203,7 +203,7 @@ def test_questions_of_a_language_model_teach_and_cost_once(tmp_path, docs, tiny_
         if name == "prompt":
             (wanted.output / "prompt.txt").write_text("Ask about {text}")
         with pytest.raises(
-            ValueError, match=f"with other {name}; pass another --output; a copy of .*questions"
+            ValueError, match=f"with other {name}; pass another --output, and copy .*questions into it"
         ):
             adapt(other, SHORT)
     assert sum("gets 120" in one for one in caplog.messages) == 1

@@ -21,12 +21,12 @@ def run(small_recipe, tmp_path) -> RunDir:
 
 
 def test_rows_of_the_results_table(run, capsys):
-    main(["--answers", str(run.folder), "--measures", "Success@1", "Success@3"])  # of two hits
+    main(["--answers", str(run.folder), "--measures", "Success@1", "Success@2", "Success@3"])  # of two hits
     assert capsys.readouterr().out == (
-        "| row  | split | questions | Success@1 | Success@3 |\n"
-        "| ---- | ----- | --------: | --------: | --------: |\n"
-        "| bm25 | test  |         4 |    0.0000 |    0.5000 |\n"
-        "| only | test  |         4 |    0.2500 |    0.2500 |\n"
+        "| row  | split | questions | Success@1 | Success@2 | Success@3 |\n"
+        "| ---- | ----- | --------: | --------: | --------: | --------: |\n"
+        "| bm25 | test  |         4 |    0.0000 |    0.5000 |    0.5000 |\n"
+        "| only | test  |         4 |    0.2500 |    0.2500 |    0.2500 |\n"
         "\n"
         "- Success@k: share of the questions with an answer in one of the first k passages\n"
     )

@@ -73,7 +73,8 @@ def test_tevatron_comes_back(tmp_path):
 
 
 def test_ids_may_be_whole_numbers(caplog):
-    frame = pandas.DataFrame({"id": [7, 8], "text": ["first", "second"]}).set_index("id")
+    frame = pandas.DataFrame({"id": [7, 8], "text": ["first", "second"]})
+    assert make_collection(frame.set_index("id"), {}, {}).documents.ids == ["7", "8"]
     queries = {"train": {np.int64(1): "one", 2: {"text": "two", "answers": ["2"]}, 3: "not judged"}}
     made = make_collection(frame, queries, {"train": {1: {np.int32(8): np.int64(2)}, 2: {7: 1}}})
     train = made.split("train")

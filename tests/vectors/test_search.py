@@ -148,7 +148,7 @@ def test_large_finite_values_and_other_arrays_are_searched():
     large = np.full((3, 4), 2e38, np.float32)
     expected = [[0, 1, 2]] * 2
     assert search.search(QUERIES * 0, large, 3)[1].tolist() == expected
-    zeros = torch.zeros(2, 4, dtype=torch.bfloat16, requires_grad=True)
-    assert search.search(zeros, large[:, ::-1], 5)[1].tolist() == expected
+    for zeros in (torch.zeros(2, 4), torch.zeros(2, 4, dtype=torch.bfloat16, requires_grad=True)):
+        assert search.search(zeros, large[:, ::-1], 5)[1].tolist() == expected
     scores, rows = search.search(np.empty((0, 4)), DOCUMENTS.astype(np.float64), 3)
     assert scores.shape == rows.shape == (0, 3)
