@@ -70,8 +70,7 @@ def test_what_changes_rankings_is_printed_and_fields_that_are_not_read_are_named
         ValueError, match="two splits have one id for different queries, and ignore_identical"
     ):
         replace(with_url, ignore_identical_ids=True).to_beir(tmp_path / "clash")
-    documents = Texts(["d"], {"url": ["u"], "text": ["text"]})
-    replace(with_url, documents=documents).to_beir(tmp_path / "url")
+    replace(with_url, documents=Texts(["d"], {"url": ["u"], "text": ["t"]})).to_beir(tmp_path / "url")
     assert "the fields ['url'] are written, but not read again" in caplog.text
 
 
