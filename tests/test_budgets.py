@@ -10,20 +10,20 @@ from measure_house import HERE, measured, rooms
 
 ROOMS = {
     "adapt": 1_500,
-    "commands": 1_364,
+    "commands": 1_366,
     "data": 4_698,
     "distributed": 372,
-    "encoders": 3_502,
+    "encoders": 3_504,
     "evaluation": 531,
     "negatives": 2_692,
-    "pipeline": 4_035,
+    "pipeline": 4_045,
     "pyserini_bridge": 1_165,
-    "recipe": 2_378,
+    "recipe": 2_380,
     "refresher": 530,
-    "reports": 1_504,
-    "runs": 1_081,
+    "reports": 1_507,
+    "runs": 1_100,
     "storage": 838,
-    "trainer": 2_986,
+    "trainer": 2_990,
     "vectors": 1_704,
     "top": 690,
 }
@@ -31,11 +31,11 @@ WHOLE = {
     "files": 222,
     "classes": 242,
     "short private functions used once": 10,
-    "lines of imports": 2_745,
-    "lines of the reading path": 1_437,
+    "lines of imports": 2_747,
+    "lines of the reading path": 1_438,
     "modules that trainer/batch.py imports": 11,
     "lines of benchmarks": 5_593,
-    "lines of tests": 33_360,
+    "lines of tests": 33_438,
 }
 
 

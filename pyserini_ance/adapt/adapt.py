@@ -31,7 +31,7 @@ from pyserini_ance.reports.report import REPORT, render
 from pyserini_ance.runs.checkpoint import ENCODER
 from pyserini_ance.runs.provenance import config_hash
 from pyserini_ance.runs.rundir import RECIPE, RunDir, load_recipe
-from pyserini_ance.storage.files import copy_whole, read_json, write_json, write_whole
+from pyserini_ance.storage.files import copy_whole, write_json, write_whole
 from pyserini_ance.storage.locks import locked
 
 DRY_STEPS = 3
@@ -80,7 +80,7 @@ def deliver(run: RunDir, chosen: str) -> list[str]:
     """Write what Pyserini's REST server needs. Returns the commands that load the encoder of a row, search
     with it, fuse it with BM25 if the row is, and serve it; for the base model one first makes its index, and
     BM25 is only served."""
-    exported, output = read_json(run.measures)["export"], run.folder.parent
+    exported, output = run.read_measures()["export"], run.folder.parent
     texts, lucene = output / "texts", output / "lucene"  # Anserini reads all files of a folder
     texts.mkdir(exist_ok=True)
     if not (corpus := texts / "corpus.jsonl").exists():

@@ -89,7 +89,7 @@ def main(
             """Next to the output, which is renamed into place."""
             output.parent.mkdir(parents=True, exist_ok=True)
             remove_leftovers(output.parent)
-            folder = stack.enter_context(unfinished(output.with_name(f"{output.name}.scratch")))
+            folder = stack.enter_context(unfinished(output.absolute().with_name(f"{output.name}.scratch")))
             folder.mkdir()
             return str(folder)
 

@@ -37,7 +37,9 @@ def main(
         get_session().head(constants.ENDPOINT, timeout=HUB_SECONDS)  # the library itself would retry for long
         api = HfApi()
         url = api.create_repo(name, private=private, exist_ok=True)
-        api.upload_folder(repo_id=name, folder_path=folder, commit_message="Upload by pyserini_ance")
+        before = ["*.json", "*.safetensors", "*.txt"]  # of a model that was there, which libraries would read
+        said = "Upload by pyserini_ance"
+        api.upload_folder(repo_id=name, folder_path=folder, commit_message=said, delete_patterns=before)
     except Exception as error:  # of whatever HTTP library this version of huggingface_hub has
         again = shlex.join(["pyserini-ance", "publish", str(run), name, *["--private"] * private])
         raise ConnectionError(

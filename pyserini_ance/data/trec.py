@@ -107,8 +107,7 @@ def read_run(path: str | Path) -> Run:
     The rank column of a TREC run is ignored: as in trec_eval, scores alone rank. Raises ValueError, with file
     and line, for a malformed line, a score that is not a number, and a repeated document or rank.
     """
-    path = Path(path)
-    is_ranked = has_ranks(path)
+    is_ranked = has_ranks(path := Path(path))
     run: Run = {}
     ranks: set[tuple[str, float]] = set()
     for number, query, document, score in (read_ranks if is_ranked else read_hits)(path):

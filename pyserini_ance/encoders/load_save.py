@@ -32,6 +32,7 @@ from pyserini_ance.encoders.config import (
     TOWERS,
     EncoderConfig,
     config_of,
+    is_saved,
     read_side_file,
     tower_folder,
 )
@@ -303,8 +304,9 @@ def check_settings(
     """
     saved = config_of(source)
     if config.tied and not saved.tied:
-        cure = f"set encoder.tied=false, or start from {source / TOWERS['query']}"
-        raise ValueError(f"{source} has two towers; {cure}")
+        query = source / TOWERS["query"]
+        other = f", or start from {query}" if is_saved(query) else ""  # it holds adapters alone
+        raise ValueError(f"{source} has two towers; set encoder.tied=false{other}")
     for key in [name for name in type(config).model_fields if name not in (*MAY_DIFFER, *changes)]:
         given: Any = getattr(config, key)
         if given is None and key in MAY_BE_NULL:

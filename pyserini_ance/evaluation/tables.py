@@ -79,7 +79,7 @@ def read_results(run: Path) -> dict[str, Any]:
     environments += [record["environment"] for record in RunLog(files, writes=False).decisions("resume")]
     found = (environment.get("commit") for environment in environments)
     commits = dict.fromkeys(f"{one['hash'][:7]}{'+' * one['changed']}" for one in found if one)
-    return {"run": str(run), **read_json(path), "commits": list(commits)}
+    return {"run": str(run), **files.read_measures(), "commits": list(commits)}
 
 
 def last_stage(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:

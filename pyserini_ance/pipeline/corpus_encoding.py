@@ -141,7 +141,18 @@ def encode_corpus(
         folder, provenance, model, tokens, "document", resolved, budget, "documents", world, windows
     )
     ids = passage_ids(documents.ids, passages)
-    world.on_main(lambda: format.write(vectors, ids, output, provenance))
+
+    def write() -> None:
+        try:
+            format.write(vectors, ids, output, provenance)
+        except ValueError as error:  # of Faiss, once it sees the vectors
+            if format.index == FLAT:
+                raise
+            VectorFormat().write(vectors, ids, output, provenance)
+            kept = f"{output} holds the vectors in a flat index; build another: encode --from-index {output}"
+            raise ValueError(f"{error}; {kept}") from error
+
+    world.on_main(write)
     return len(documents), tokenization.document.passages
 
 
@@ -155,8 +166,9 @@ def convert_index(index: Path, output: Path, format: VectorFormat) -> int:
     vectors, ids = vector_files.read_index(folder)
     format.check(vectors.shape[1])
     about = read_json_object(folder / "encoder.json") or {}
-    if "encoder" in about:
-        about["encoder"] = str((folder / about["encoder"]).resolve())
+    about.pop(SHARD, None)
+    if (name := str(about.get("encoder"))).startswith("../"):  # of a run
+        about["encoder"] = str((folder / name).resolve())
     format.write(vectors, ids, output, about)
     return len(ids)
 

@@ -20,7 +20,7 @@ from pyserini_ance.data.passages import passage_ids
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.encoders.adapters import adapters_of
 from pyserini_ance.encoders.ance import write_ance
-from pyserini_ance.encoders.config import TOWERS, EncoderConfig, at, tower_folder
+from pyserini_ance.encoders.config import TOWERS, at, tower_folder
 from pyserini_ance.encoders.dpr import is_dpr, to_dpr
 from pyserini_ance.encoders.hub import resolve_model
 from pyserini_ance.encoders.load_save import load_encoder, load_unmerged, save_as_peft, save_encoder
@@ -34,7 +34,7 @@ from pyserini_ance.pyserini_bridge import vector_files
 from pyserini_ance.pyserini_bridge.bm25 import index_documents
 from pyserini_ance.pyserini_bridge.encoder_classes import ENCODER_CLASS
 from pyserini_ance.pyserini_bridge.export import encode_by_stock, search_command, stock_class, write_topics
-from pyserini_ance.recipe.components import SettingError
+from pyserini_ance.recipe.components import SettingError, absolute
 from pyserini_ance.runs.checkpoint import Checkpoint, document_weights_of
 from pyserini_ance.storage.files import copy_whole, utf8_path
 from pyserini_ance.storage.publish import whole_folder
@@ -232,9 +232,9 @@ def export(
 
     def write() -> dict[str, Any]:
         proof = Proof(checkpoint.encoder, some_records(data, test.split))
-        encoder, settings = checkpoint.encoder, evaluator.recipe.encoder
-        exported = _write_model(encoder, run.model, proof)
-        _write_adapter(encoder, run.adapter, settings, proof, exported)
+        exported = _write_model(checkpoint.encoder, run.model, proof)
+        base = absolute(evaluator.recipe).encoder.model
+        _write_adapter(checkpoint.encoder, run.adapter, base, proof, exported)
         # Of the exported model, in which adapters are merged.
         about = {"encoder": "../model", "document_weights": document_weights_of(run.model)}
         about |= {"weights": checkpoint.weights, "precision": snapshot.precision}
@@ -258,7 +258,7 @@ def export(
             name = "run.pyserini.txt" if len(test.split) == 1 else f"run.pyserini.{split}.txt"
             searched = topics, run.index, run.folder / name, exported["queries"]
             commands.append(search_command(*searched, test.hits, max_passages, without_query))
-        return {**exported, "command": "\n".join(commands)}
+        return {**exported, "command": "\n".join(commands), "folder": str(run.folder)}
 
     return record, evaluator.world.on_main(write)
 
@@ -313,21 +313,18 @@ def _write_first_pass(evaluator: FinalEvaluator, flags: list[str]) -> list[str]:
     return [*chain.from_iterable(given.items())]
 
 
-def _write_adapter(
-    encoder: Path, folder: Path, config: EncoderConfig, proof: Proof, exported: dict[str, Any]
-) -> None:
-    """Write adapters of the recipe's model in peft's form, if sentence-transformers then computes the vectors
-    as trained; `exported` says so."""
+def _write_adapter(encoder: Path, folder: Path, base: str, proof: Proof, exported: dict[str, Any]) -> None:
+    """Write adapters of one tower in peft's form, if sentence-transformers then computes the vectors as
+    trained, with the recipe's model `base`; `exported` says so."""
     shutil.rmtree(folder, ignore_errors=True)
-    adapters = adapters_of(encoder)
-    if adapters is None or not (config.tied and adapters.trainable == "both"):
+    if adapters_of(encoder) is None or not proof.config.tied:
         return
     with whole_folder(folder) as temporary:
-        save_as_peft(encoder, temporary, resolve_model(config.model))
+        save_as_peft(encoder, temporary, resolve_model(base))
     difference = proof.by_sentence_transformers(folder)
     if difference is None or not difference.is_small:  # the base is another model than the recipe's
         shutil.rmtree(folder)
         return
-    name = f"sentence-transformers, from {folder.name}/ and {config.model}"
+    name = f"sentence-transformers, from {folder.name}/"
     exported["differences"][name] = difference._asdict()
     exported["notes"].append(f"{name}: {difference}")

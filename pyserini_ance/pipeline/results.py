@@ -16,7 +16,7 @@ from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.provenance import config_hash
 from pyserini_ance.runs.run_log import METRICS, RunLog
 from pyserini_ance.runs.rundir import RunDir, step_of
-from pyserini_ance.storage.files import read_json, read_json_lines
+from pyserini_ance.storage.files import read_json_lines
 
 
 def results_record(
@@ -136,7 +136,7 @@ class Run:
         """The rows of the results table, with measures and seconds: BM25, the untrained encoder, each stage,
         and BM25's hybrid with the last.
         """
-        return list(read_json(self._finished().measures)["rows"])
+        return list(self._finished().read_measures()["rows"])
 
     def as_text(self) -> str:
         """The results table, the expected figures if the recipe has any, and the search command.
@@ -144,7 +144,7 @@ class Run:
         Without expected figures, but with the reason, if the recipe names classes that are not here.
         """
         run = self._finished()
-        values = read_json(run.measures)
+        values = run.read_measures()
         rows, exported = values["rows"], values["export"]
         test = run.read_final_evaluation()
         documents = measure_columns(test)

@@ -323,6 +323,7 @@ def _train(
 
     # Hashing the generator itself would read the whole collection.
     dataset = Dataset.from_generator(examples, cache_dir=str(work / "data"), fingerprint=origin[:32])
+    positives = sum(dataset["label"])
     precision = resolve_precision(recipe.precision, device)
     arguments = CrossEncoderTrainingArguments(
         output_dir=str(work / origin),
@@ -349,7 +350,7 @@ def _train(
             model=model,
             args=arguments,
             train_dataset=dataset,
-            loss=BinaryCrossEntropyLoss(model, pos_weight=torch.tensor(float(num_negatives))),
+            loss=BinaryCrossEntropyLoss(model, pos_weight=torch.tensor(len(dataset) / positives - 1)),
             callbacks=[_callback(bar)],
         )
         trainer.remove_callback(PrinterCallback)

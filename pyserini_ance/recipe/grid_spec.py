@@ -17,6 +17,7 @@ from pyserini_ance.recipe.yaml_text import read_argument, read_yaml
 
 Point = dict[str, Any]  # a value for each dotted key
 RECIPE, SEED = "recipe", "seed"  # the key whose values are recipes, and that of the seeds
+COLUMNS = {RECIPE, "index", "reason", "run", "seconds", "status"}  # of tables of a grid, beside its labels
 GRID_FILE = "grid.json"  # in the folder of a grid's runs
 NAME_CHARACTERS = 150  # file systems allow 255 bytes
 
@@ -90,6 +91,7 @@ class Grid:
 def labels_of(points: Iterable[Point]) -> dict[str, str]:
     """A label for each key: as few of its last words as distinguish it from the other keys."""
     keys = list(dict.fromkeys(key for point in points for key in point))
+    taken = [*keys, *COLUMNS]
 
     def ends(key: str) -> list[str]:
         """`c`, `b.c`, `a.b.c` of `a.b.c`."""
@@ -97,7 +99,7 @@ def labels_of(points: Iterable[Point]) -> dict[str, str]:
         return [".".join(words[first:]) for first in reversed(range(len(words)))]
 
     return {
-        key: next(end for end in ends(key) if sum(end in ends(other) for other in keys) == 1 or end == key)
+        key: next(e for e in ends(key) if e == key or sum(e in ends(other) for other in taken) == 1)
         for key in keys
     }
 

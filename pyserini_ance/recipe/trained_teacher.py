@@ -26,9 +26,9 @@ class TrainedTeacher(Settings):
     """
 
     steps: PositiveInt | None = None
-    """The number of optimizer steps; null: one pass over the training queries."""
+    """The number of optimizer steps; null: one pass over the training queries, or more if lists are short."""
     batch_queries: PositiveInt = 8
-    """Queries in a step, each with one of its positives."""
+    """Queries whose lists fill a step on average; pairs are shuffled, as the library does."""
     num_negatives: PositiveInt = 7
     """Negatives of each query, drawn anew in every pass over the queries."""
     learning_rate: float = Field(default=2e-5, gt=0)

@@ -112,7 +112,7 @@ def measured_rows(results: Sequence[Results], only: Sequence[str] = ()) -> pd.Da
                 name = result["recipe"] if row is last else f"{result['recipe']} {tables.HYBRID}"
                 lines.append({**line, "name": name, "tag": _tag(result), "is_trained": True})
     frame = pd.DataFrame(lines)
-    bm25 = [lines[first] for first in frame[frame["name"] == tables.BM25].drop_duplicates("tag").index]
+    bm25 = [lines[first] for first in frame[frame["row"] == tables.BM25].drop_duplicates("tag").index]
     if len(bm25) > 1:  # then the runs were evaluated on different data
         one, other = (
             f"{', '.join(f'{name} {line[name]:.4f}' for name in measures)} in {results[line['run']]['run']}"

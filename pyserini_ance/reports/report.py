@@ -38,7 +38,7 @@ def write_report(run: RunDir, path: Path | None = None) -> Path:
     """
     state = run.read_state()
     history, recipe = RunHistory(run), run.read_recipe()
-    results = read_json_object(run.measures)
+    results = run.read_measures() if run.measures.exists() else None
     made = read_json_object(run.environment) or {}
     lead = "finished" if results else run.describe().removeprefix("a run that ")
     lead += f", {history.steps:,} steps" if history.steps else ""

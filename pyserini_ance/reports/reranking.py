@@ -105,6 +105,9 @@ def rerank(
                 began = time.perf_counter()
                 scores += scorer(pairs[start:stop]).tolist()
                 milliseconds.append(round(1000 * (time.perf_counter() - began), 3))
+            if not np.isfinite(scores).all():
+                problem = f"gives query {query} scores that are no finite numbers"
+                raise ValueError(f"{settings['model']} {problem}; pass --precision fp32 or another model")
             log.append({"query": query, "scores": scores, "ms": milliseconds})
             bar.update(len(pairs))
     if first_stage_ms := time_first_stage():

@@ -1,5 +1,7 @@
 """RunDir: the names in a run directory, its roles, and how a run begins and is continued."""
 
+import os
+import re
 import shlex
 from collections.abc import Callable
 from fnmatch import fnmatch
@@ -9,10 +11,10 @@ from typing import Any
 from pyserini_ance.recipe.components import similar_name
 from pyserini_ance.recipe.evaluation_settings import FinalEvaluation
 from pyserini_ance.recipe.load import LoadedRecipe, load, read_settings
-from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.recipe.models import Recipe, cache_folder
 from pyserini_ance.recipe.yaml_text import read_yaml
-from pyserini_ance.storage.files import remove, remove_leftovers, write_whole
-from pyserini_ance.storage.publish import is_complete
+from pyserini_ance.storage.files import read_json, remove, remove_leftovers, write_whole
+from pyserini_ance.storage.publish import check_cache, is_complete
 from pyserini_ance.storage.role import Role
 
 LAYOUT = 9
@@ -209,11 +211,28 @@ class RunDir:
         return state
 
     def read_recipe(self) -> Recipe:
-        """The recipe that the run was started with.
+        """The recipe that the run was started with, with this user's cache if its own cannot be used here.
 
         Raises RuntimeError when another version wrote the run directory, ValueError as `load`.
         """
-        return load_recipe(self.recipe).recipe
+        recipe = load_recipe(self.recipe).recipe
+        try:
+            check_cache(recipe.cache)
+        except OSError:  # another user's, or another machine's
+            if not os.access(recipe.cache, os.R_OK | os.X_OK):
+                return recipe.model_copy(update={"cache": cache_folder()})
+        return recipe
+
+    def read_measures(self) -> dict[str, Any]:
+        """`measures.json`; its commands name the folder that the run is in now."""
+        record: dict[str, Any] = read_json(self.measures)
+        exported = record.get("export", {})
+        old, here = f"^{re.escape(str(exported.get('folder', self.folder)))}/", f"{self.folder}/"
+        for name in exported.keys() & {"command", "hybrid"}:
+            lines = map(shlex.split, exported[name].splitlines())
+            moved = [[re.sub(old, lambda _: here, word) for word in line] for line in lines]
+            exported[name] = "\n".join(map(shlex.join, moved))
+        return record
 
     def read_final_evaluation(self) -> FinalEvaluation:
         """That section of the recipe, whose other sections may name classes that are not here.

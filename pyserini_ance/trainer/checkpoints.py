@@ -79,7 +79,10 @@ class StageCheckpoints:
         The main process does it alone: all processes have the same weights, and others may have ended. Of
         weights in parts it has not all.
         """
-        if not self.world.is_main or progress.step == 0 or self.whole:
+        if not self.world.is_main or progress.step == 0:
+            return
+        if self.whole:
+            log.warning("shard: step %d has no checkpoint; set save_every_steps", progress.step)
             return
         try:
             self._write(moments_of(self.optimizer), progress)

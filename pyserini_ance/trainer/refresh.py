@@ -182,6 +182,7 @@ class RefreshQueue[T](ABC):
         """Record the decision to adopt, unless the run did so before an interruption; return the fields that
         tell which adoption a metric belongs to."""
         adoption = {"stage": self.stage_name, "step": step, "checkpoint_step": request.step}
-        if self.adoption_log.mode != "resumed" or not self.adoption_log.covers(step):
+        log = self.adoption_log
+        if log.mode != "resumed" or request.step not in log.adoptions.get(step, ()):
             self.log.decide(self.event, **adoption, **values, weights=request.weights)
         return adoption

@@ -16,7 +16,6 @@ from torch.distributed.tensor import DTensor
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.adapters import sides_of
 from pyserini_ance.encoders.encoder import Encoder
-from pyserini_ance.encoders.inference_copy import transformers_in
 from pyserini_ance.encoders.towers import find_layers
 from pyserini_ance.recipe.stage import Stage
 
@@ -44,7 +43,8 @@ def shard(
     ignored = {*towers.parameters()} - {*trains.parameters()}
     if encoder.adapters is not None:
         ignored |= {weight for weight in towers.parameters() if weight.requires_grad}
-    for model in transformers_in(trains):
+    # Not the models inside of them: T5's stack has the same layers.
+    for model in dict.fromkeys(towers.tower(side).transformer for side in sides_of(stage.trainable)):
         name, _ = find_layers(model, "shard", encoder.config.model)
         for layer in model.get_submodule(name):
             fully_shard(layer, mesh=mesh, ignored_params=ignored)

@@ -62,8 +62,9 @@ def test_the_faiss_folder_names_its_encoder(read_index, encoder, tmp_path, capsy
     assert [path.name for path in output.parent.iterdir()] == ["index"]
     expected = load_encoder(encoder).encode([{"text": text, "title": ""} for _, text in CORPUS], "document")
     np.testing.assert_allclose(read_index(output / "index"), expected, atol=1e-6)
-    with pytest.raises(FileExistsError, match="exists; remove it"):
-        main(flags)
+    for there in (flags, [*flags, "--output", "."]):
+        with pytest.raises(FileExistsError, match="exists; remove it"):
+            main(there)
 
 
 def test_processes_write_one_folder(run_processes, read_index, encoder, tmp_path):

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.released_checkpoints import assert_equal_vectors, with_moved_documents
+from sentence_transformers import SentenceTransformer
 from transformers import AutoModel, AutoTokenizer
 
 from pyserini_ance.encoders.config import SIDE_FILE, config_of, tower_folder
@@ -164,6 +165,13 @@ def test_a_tower_of_a_pair_encodes_its_own_side(pair, checkpoint, saved, records
             np.testing.assert_array_equal(found, pair.encode(records, side))
     with pytest.raises(ValueError, match=r"queries encodes a query, not a document; use .*/documents"):
         load_tower(folder / "queries", "document")
+
+
+def test_queries_of_length_1_do_not_make_it_a_cosine(start, saved, tiny_bert):
+    settings = {"pooling": "mean", "tokenization": TOKENIZATION, "truncate_dim": 8}
+    for normalize, expected in {"query": "dot", "document": "cosine", True: "cosine", False: "dot"}.items():
+        folder = saved(start(tiny_bert, normalize=normalize, **settings))
+        assert SentenceTransformer(str(folder), device="cpu").similarity_fn_name == expected
 
 
 def test_a_pair_can_be_started_from(pair, start, saved, records):

@@ -8,9 +8,10 @@ from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.config import EncoderConfig
 from pyserini_ance.encoders.initial import initial_encoder
 from pyserini_ance.encoders.load_save import save_encoder
-from pyserini_ance.pipeline.corpus_encoding import VectorFormat, encode_corpus
+from pyserini_ance.pipeline.corpus_encoding import VectorFormat, convert_index, encode_corpus
 from pyserini_ance.pyserini_bridge import vector_files
 from pyserini_ance.pyserini_bridge.vector_files import merge_folders
+from pyserini_ance.storage.files import read_json, write_json
 from pyserini_ance.vectors.encoding import Shard
 
 DOCUMENTS = 70
@@ -60,6 +61,16 @@ def test_a_vector_that_is_not_finite_names_its_document(make_encoder, encode, tm
     with pytest.raises(ValueError, match=r"the vector of text 'd\d+' is nan in dimension 0; expected finite"):
         encode(encoder, "out", shard)
     assert not (tmp_path / "out").exists()
+
+
+def test_an_index_that_faiss_cannot_make_leaves_the_vectors(make_encoder, tmp_path, corpus):
+    flat, work = tmp_path / "flat", ("fp32", TOKENS_PER_BATCH, tmp_path / "scratch", World())
+    with pytest.raises(ValueError, match=r"'IVF100,Flat' cannot be made .* encode --from-index .*flat$"):
+        encode_corpus(corpus, make_encoder(), flat, VectorFormat(index="IVF100,Flat"), *work)
+    about = read_json(flat / "encoder.json") | {"encoder": "org/name", "shard": {"number": 1}}
+    write_json(flat / "encoder.json", about)
+    assert convert_index(flat, tmp_path / "two", VectorFormat(index="IVF2,Flat")) == DOCUMENTS
+    assert read_json(tmp_path / "two" / "encoder.json") == {k: v for k, v in about.items() if k != "shard"}
 
 
 @pytest.mark.parametrize("document", [{}, {"length_tokens": 12, "passages": 3}], ids=["whole", "passages"])

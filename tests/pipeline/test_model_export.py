@@ -149,6 +149,8 @@ def test_adapters_are_proven_merged_and_alone(small_recipe, tmp_path, monkeypatc
     name = max(weights, key=lambda name: float(weights[name].abs().max()) if "lora_B" in name else 0)
     save_file({**weights, name: 2 * weights[name]}, run / "adapter" / "adapter_model.safetensors")
     assert not proof.by_sentence_transformers(run / "adapter").is_small
+    towers = small_recipe({"b": make_stage(RANDOM, lora={"r": 2}, trainable="query_tower"), "a": stage})
+    assert not (experiment.train(towers, tmp_path / "towers").directory / "adapter").exists()
     monkeypatch.setattr("peft.tuners.lora.Linear.merge", lambda layer: None)
     with pytest.raises(SettingError, match="the export is wrong: sentence-transformers"):
         experiment.train(recipe, tmp_path / "unmerged")

@@ -38,6 +38,7 @@ def test_names_fit_folders_and_differ():
     names = list(Grid.parse(["data.folder=a/b,a_b", "name='x y'," + "z" * 300]).points)
     assert len(set(names)) == 4 and all(len(name) <= 157 and not {*"/ "} & {*name} for name in names)
     assert names[0].startswith("folder=a-b,name=x_y-")
+    assert list(Grid.parse(["bm25.index=a"]).points) == ["bm25.index=a"]  # tables have a column `index`
     with pytest.raises(ValueError, match=r"--grid: .*a/b.* and .*a-b.* would share the folder folder=a-b"):
         Grid.parse(["data.folder=a/b,c,a-b"])
     with pytest.raises(ValueError, match=r"--grid: .*'A'.* and .*'a'.* would share the folder folder=a"):

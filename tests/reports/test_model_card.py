@@ -101,6 +101,7 @@ def test_publish_uploads_the_folder_with_its_card(run, monkeypatch, capsys):
     hub.create_repo.assert_called_once_with("me/mine", private=True, exist_ok=True)
     sent = hub.upload_folder.call_args.kwargs
     assert (sent["repo_id"], sent["folder_path"]) == ("me/mine", run.model)
+    assert "*.json" in sent["delete_patterns"]  # of an earlier model
     assert "https://hub/me/mine" in capsys.readouterr().out
     assert "SentenceTransformer('me/mine')" in (run.model / "README.md").read_text()
 

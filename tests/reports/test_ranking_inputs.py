@@ -27,6 +27,14 @@ def test_the_collection_is_mapped_or_read_again_and_other_data_is_refused(small_
         collection_of(run)
 
 
+def test_a_run_whose_cache_cannot_be_used_here_takes_the_users_own(small_recipe, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "own"))
+    (file := tmp_path / "file").touch()  # no folder can be made in it, by root either
+    recipe, run = small_recipe({"only": ONE_STEP}, cache=str(file / "cache")), RunDir(tmp_path / "run")
+    run.create(dump(recipe))
+    assert run.read_recipe().cache == tmp_path / "own" / "pyserini_ance"
+
+
 def test_a_split_that_the_run_does_not_use_can_be_read(small_recipe, tmp_path):
     recipe = small_recipe({"only": ONE_STEP}, cache=str(tmp_path))
     collection, more = stored_collection(recipe), collection_with(recipe, "dev")

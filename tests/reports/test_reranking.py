@@ -50,6 +50,15 @@ def test_each_pair_is_scored_once_and_each_depth_written(ranked, tmp_path):
     assert json.loads((tmp_path / "out" / "measures.json").read_text())["rows"] == [first, one, three]
 
 
+def test_a_score_that_is_no_number_ends_it_before_it_is_kept(ranked, tmp_path):
+    def scorer(pairs):
+        return np.full(len(pairs), np.nan, np.float32)
+
+    with pytest.raises(ValueError, match="^m gives query test-0 scores that are no finite numbers; pass"):
+        rerank(ranked, scorer, (1,), tmp_path / "out", MEASURES, {"model": "m"})
+    assert not QueryLog(tmp_path / "out").records
+
+
 def test_a_killed_one_goes_on_and_ends_the_same(ranked, tmp_path):
     work = {"cutoffs": (2, 4), "measures": MEASURES, "settings": {"model": "m"}}
     whole, killed = tmp_path / "whole", tmp_path / "killed"

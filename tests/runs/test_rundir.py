@@ -150,3 +150,11 @@ def test_a_run_of_another_layout_gives_one_error_however_it_is_opened(run):
             attempt()
     start(run, "b")
     assert run.read_state()["layout"] == LAYOUT
+
+
+def test_the_commands_of_a_run_name_the_folder_that_it_is_in(tmp_path):
+    old, new = tmp_path / "old", RunDir(tmp_path / "moved here")
+    new.folder.mkdir()
+    command = f"cat {old}/a {old}-b/a\ncat {old}/b"
+    write_json(new.measures, {"export": {"folder": str(old), "command": command}})
+    assert new.read_measures()["export"]["command"] == f"cat '{new.folder}/a' {old}-b/a\ncat '{new.folder}/b'"

@@ -165,3 +165,13 @@ def test_a_removed_checkpoint_that_is_needed_is_an_error():
 def test_all_dev_scores_are_adopted_by_the_end(adopt, first):
     product = Evaluate(every_steps=3, mode="async", adopt=adopt)
     assert play(product, 13, takes=lambda: 9, kind="dev")[0] == [*first, (13, 12), (13, 13)]
+
+
+def test_a_resumed_run_records_what_it_adopts_beside_the_log(monkeypatch):
+    """It had stopped at its last step, while it waited for the second score."""
+    log, recorded = AdoptionLog({6: [3]}, {3: "w"}, "resumed"), []
+    queue = queue_of(Evaluate(every_steps=3, mode="async"), 6, SlowExecutor(lambda: 1), "dev", log)
+    monkeypatch.setattr(queue.log, "decide", lambda event, **of: recorded.append(of["checkpoint_step"]))
+    for step in (3, 6):
+        queue._record(6, SimpleNamespace(step=step, weights="w"))
+    assert recorded == [6]

@@ -9,6 +9,7 @@ from helpers.stage_fixture import MIXED
 from helpers.stages import BATCH, OWN, make_stage
 from safetensors.torch import load_file
 from torch.distributed.tensor import DTensor
+from transformers import AutoTokenizer, T5Config, T5EncoderModel
 
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.initial import initial_encoder
@@ -87,6 +88,23 @@ def test_a_run_goes_on_whole_or_in_parts(without_dropout, run_processes, tmp_pat
     shutil.rmtree(RunDir(tmp_path / "run").checkpoint("a", 4))
     (found, _), _ = run_processes(2, trained, of_shard[then], tmp_path / "run", True)
     torch.testing.assert_close(found, whole, **CLOSE)
+
+
+def weights_in_parts(world: World, recipe) -> int:
+    encoder = initial_encoder(recipe.encoder, 0)
+    sharding.shard(encoder, recipe.stages["a"], world, "fp32", lambda: encoder)
+    return sum(isinstance(each, DTensor) for each in encoder.towers.parameters())
+
+
+def test_layers_of_a_model_and_of_one_inside_are_split_once(
+    without_dropout, run_processes, tmp_path, tiny_bert
+):
+    (tokenizer := AutoTokenizer.from_pretrained(tiny_bert)).save_pretrained(tmp_path)
+    shape = {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_heads": 4, "num_layers": 3}
+    T5EncoderModel(T5Config(vocab_size=len(tokenizer), **shape)).save_pretrained(tmp_path)
+    encoder = {"model": str(tmp_path), "pooling": "mean"}
+    recipe = without_dropout({"a": make_stage(terms=OWN)}, encoder=encoder)
+    assert run_processes(2, weights_in_parts, recipe) == [27, 27]
 
 
 def test_gradients_in_parts_have_no_loss_scale(without_dropout):

@@ -101,8 +101,9 @@ class Line(NamedTuple):
         """
         problem = ""
         try:
-            reader = csv.reader([self.text], delimiter="\t", strict=True)
-            values = next(reader) if is_quoted else self.text.split(separator)
+            values = self.text.split(separator)
+            if is_quoted:
+                [values] = csv.reader([self.text], delimiter="\t", strict=True)
             if len(values) != len(names):
                 problem = f"{len(values)} columns"
             elif filled and not all(map(str.strip, values)):
@@ -191,7 +192,7 @@ def read_lines(path: Path, keep_empty: bool = False) -> Iterator[Line]:
             for number, raw in enumerate(file, start=1):
                 line = Line(path, number, "")
                 if (text := _decoded(line, raw)) or keep_empty:
-                    yield line._replace(text=text)
+                    yield Line(path, number, text)
     except DAMAGE as error:
         raise damaged(line, error) from error
 
