@@ -35,7 +35,7 @@ def run(base, tmp_path) -> RunDir:
     run.model.mkdir()
     (run.model / "pyserini_ance.json").write_text(json.dumps(SIDE))
     given = {"encoder": "model", "topics": "topics.test.json", "index": "index", "output": "run.txt"}
-    command = "/usr/bin/python -m pyserini.search.faiss"
+    command = f"/usr/bin/python -m pyserini.search.faiss --sparse-index {tmp_path}/cache/raw"
     command += "".join(f" --{name} {folder}/{file}" for name, file in given.items())
     results = json.loads(run.measures.read_text())
     results["export"] = {"command": command, "differences": DIFFERENCES}
@@ -66,7 +66,7 @@ def test_the_text_has_measures_commands_and_the_recipe_and_no_path_of_the_machin
     assert re.search(r"\| only +\| 0\.7778 \|", text)
     assert re.search(r"\| bm25 +\| \+0\.278, p 0\.\d{3} \(2/0/1\) \|", text)  # 1 - 1/2 twice, and 1/3 - 1/2
     searched = "--encoder MODEL --topics topics.test.json --index INDEX --output run.txt"
-    assert f"python -m pyserini.search.faiss {searched}" in text
+    assert f"python -m pyserini.search.faiss --sparse-index .../raw {searched}" in text
     assert "SentenceTransformer('MODEL')" in text
     recipe = yaml.safe_load(text.partition("```yaml\n")[2].partition("```")[0])
     assert (recipe["name"], recipe["encoder"]["model"]) == ("set/ance", ".../start")
