@@ -17,7 +17,7 @@ def main(
     name: Annotated[str, Argument(metavar="NAME", help="the name on the hub, such as my-name/demo-ance")],
     private: Annotated[bool, parsing.flag("private", "make a new model private")] = False,
 ) -> None:
-    """Upload a finished run's model, with its card, to the Hugging Face hub."""
+    """Upload a finished run's model, with its card, to the Hugging Face hub, where it replaces another."""
     console.begin()
     from huggingface_hub import HfApi, constants, get_session, get_token
     from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]  # but public
@@ -37,7 +37,7 @@ def main(
         get_session().head(constants.ENDPOINT, timeout=HUB_SECONDS)  # the library itself would retry for long
         api = HfApi()
         url = api.create_repo(name, private=private, exist_ok=True)
-        before = ["*.json", "*.safetensors", "*.txt"]  # of a model that was there, which libraries would read
+        before = ["*.json", "*.safetensors", "*.txt"]  # of the other model, which libraries would read
         said = "Upload by pyserini_ance"
         api.upload_folder(repo_id=name, folder_path=folder, commit_message=said, delete_patterns=before)
     except Exception as error:  # of whatever HTTP library this version of huggingface_hub has

@@ -305,7 +305,7 @@ def check_settings(
     saved = config_of(source)
     if config.tied and not saved.tied:
         query = source / TOWERS["query"]
-        other = f", or start from {query}" if is_saved(query) else ""  # it holds adapters alone
+        other = f", or start from {query}" if is_saved(query) else ""  # else of adapters alone
         raise ValueError(f"{source} has two towers; set encoder.tied=false{other}")
     for key in [name for name in type(config).model_fields if name not in (*MAY_DIFFER, *changes)]:
         given: Any = getattr(config, key)

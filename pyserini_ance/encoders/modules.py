@@ -258,8 +258,8 @@ def save_modules(
 
 def _model_settings(layers: Layers, config: EncoderConfig) -> dict[str, Any]:
     """Settings of a whole model. sentence-transformers cuts vectors after all modules: of normalized ones it
-    compares the rests by cosine, as if they were normalized again."""
-    is_normalized = names_of(layers.get("document", ())).endswith("Normalize")  # queries' do not rank
+    compares the rests by cosine, as if they were normalized again. A query's length changes no ranking."""
+    is_normalized = names_of(layers.get("document", ())).endswith("Normalize")
     similarity = {"similarity_fn_name": "cosine" if config.truncate_dim and is_normalized else "dot"}
     cut = {"truncate_dim": config.truncate_dim} if config.truncate_dim else {}
     return {"prompts": config.tokenization.prompts(), **similarity, **cut}

@@ -28,7 +28,7 @@ class TrainedTeacher(Settings):
     steps: PositiveInt | None = None
     """The number of optimizer steps; null: one pass over the training queries, or more if lists are short."""
     batch_queries: PositiveInt = 8
-    """Queries whose lists fill a step on average; pairs are shuffled, as the library does."""
+    """A step has as many pairs as the whole lists of so many queries; the pairs are shuffled."""
     num_negatives: PositiveInt = 7
     """Negatives of each query, drawn anew in every pass over the queries."""
     learning_rate: float = Field(default=2e-5, gt=0)

@@ -82,7 +82,7 @@ class StageCheckpoints:
         if not self.world.is_main or progress.step == 0:
             return
         if self.whole:
-            log.warning("shard: step %d has no checkpoint; set save_every_steps", progress.step)
+            log.warning("shard saves no checkpoint of an interruption; set save_every_steps")
             return
         try:
             self._write(moments_of(self.optimizer), progress)
