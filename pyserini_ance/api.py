@@ -47,7 +47,7 @@ def load_recipe(name_or_path: str | Path, *overrides: str) -> Recipe:
     Raises FileNotFoundError for an unknown name, and ValueError naming the key, its value and its file.
     """
     check_type("the recipe", name_or_path, str | Path, "the name of a shipped recipe, or a YAML file")
-    return rundir.load_recipe(name_or_path, *overrides).recipe
+    return rundir.load_recipe(name_or_path, *overrides)
 
 
 def train(

@@ -170,7 +170,7 @@ def ask(
         if missing:
             failed = _ask(server, missing, journal, label)
     if failed:
-        log.warning("%s gave no answer to %d texts; the next call asks for them again", host, failed)
+        log.warning("%s gave no answer to %d texts", host, failed)
     found = [journal.answers.get(key) for key in keys]
     return Answers(found, len(journal.answers) - known, failed, journal.requests, journal.tokens)
 

@@ -90,7 +90,7 @@ def read_tables(name: str, runs: Path) -> Tables:
     folder = _find_set(name)
     published = read_published(folder)
     files = [path for path in sorted(folder.glob("*.yaml")) if not path.name.startswith("_")]
-    recipes = {recipe.name: recipe for recipe in (load(path).recipe for path in files)}
+    recipes = {recipe.name: recipe for recipe in (load(path) for path in files)}
     if not recipes:
         raise ValueError(
             f"{folder} has no recipes (files *.yaml whose names do not begin with _); pass another folder"

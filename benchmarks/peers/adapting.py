@@ -70,7 +70,7 @@ def write_given(recipe_name: str, overrides: list[str], mode: str, folder: Path)
     from pyserini_ance.storage.files import write_json
     from pyserini_ance.storage.publish import whole_folder
 
-    recipe = load(recipe_name, *overrides).recipe
+    recipe = load(recipe_name, *overrides)
     with documents_file(recipe.cache) as path, whole_folder(folder) as new:
         collection = recipe.data.read(path)
         splits = {name: of for name, of in collection.splits.items() if mode in "ab" or name != "train"}

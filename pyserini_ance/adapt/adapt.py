@@ -57,21 +57,25 @@ def adapt(request: Request, overrides: Sequence[str] = (), plans: bool = False) 
             text = prepare(request, overrides, plans)
         except OnlyAnnounced as announced:
             return str(announced)
-        recipe, run = load_recipe(output / RECIPE, *overrides).recipe, RunDir(output / "run")
+        recipe, run = load_recipe(output / RECIPE, *overrides), RunDir(output / "run")
+        compares = (output / "data" / "qrels" / f"{COMPARED}.tsv").exists()
+        needed, splits = {COMPARED} if compares else {"dev", "test"}, recipe.final_evaluation.split
+        if not needed <= set(splits):
+            problem = f"final_evaluation.split has {', '.join(splits)}; the verdict needs {', '.join(needed)}"
+            raise ValueError(f"{problem}; leave that key as it is in {output / 'data' / RECIPE}")
         if plans:
             steps = min(DRY_STEPS, *(stage.steps for stage in recipe.stages.values()))
             scratch = None if run.state.exists() else run.scratch
             return f"{text}\n\n{measured_plan(recipe, steps, scratch)}"
         _train(recipe, run)
-        is_judged = COMPARED not in recipe.final_evaluation.split
         to_judge = output / "to_judge.csv" if recipe.train_name == "unjudged" else None
-        found = verdict.judge(run, run.model) if is_judged else verdict.compare(run, COMPARED, to_judge)
+        found = verdict.judge(run, run.model) if not compares else verdict.compare(run, COMPARED, to_judge)
         write_json(output / "verdict.json", vars(found))
         parquet = run.folder / "parquet"
         if not parquet.exists():
             convert_index(run.folder, parquet, VectorFormat("parquet"))
         commands = deliver(run, found.chosen if found.better else verdict.BASE)
-        write_page(output / REPORT, found, text, commands, run, "test" if is_judged else COMPARED)
+        write_page(output / REPORT, found, text, commands, run, COMPARED if compares else "test")
     lines = [text, "", found.as_text(), "", f"report: {output / REPORT}", heading("use it", commands[0])]
     return "\n".join([*lines, *(f"  {command}" for command in commands)])
 

@@ -141,7 +141,7 @@ def _write_data(request: Request, data: Path, new: Path, overrides: Sequence[str
     if not (model / RECIPE).is_file():  # the model of a run has a folder of its own
         encoder["model"] = str(model.absolute()) if model.is_dir() else request.model
     write_whole(new / RECIPE, recipe_text(data, encoder, supervision, names, max_passages, scale))
-    recipe = load_recipe(new / RECIPE, *overrides).recipe
+    recipe = load_recipe(new / RECIPE, *overrides)
     read = recipe.encoder.tokenization.document
     num_read = read.length_tokens * read.passages * WORDS // TOKENS
     lines = [reading.as_text(), _describe(queries, judged, supervision, request)]
@@ -174,7 +174,8 @@ def _describe(queries: Queries, judged: Mapping[str, Qrels], supervision: str, r
     num_test = len(judged.get("test", ()))
     tested = counted(num_test, "test queries")
     more = -(-3 * (LEAST_TEST - num_test) // 2)  # of fewer than about 100, two of three are for the test
-    too_few = f"\n{tested}: too few for a verdict ({LEAST_TEST}); judge about {more} more"
+    cure = "add some to that split, or leave it out" if queries.has_test else f"judge about {more} more"
+    too_few = f"\n{tested}: too few for a verdict ({LEAST_TEST}); {cure}"
     return (
         f"judged queries: {held}; without judgments: {len(queries.unjudged):,}{others}\n"
         f"what teaches: {supervision} queries{unused}{too_few if more > 0 else ''}"
@@ -231,12 +232,13 @@ def _generated(
     rank = partial(ranker.first, k=ROUND_TRIP)
     found = write_questions(passages, request.server, prompt, request.output / "questions", rank)
     ids = {f"generated-{number}": pair for number, pair in enumerate(found.kept, start=1)}
+    answers, asked = found.answers, len(passages)
     line = (
-        f"{counted(len(found.kept), 'questions')} for {found.answered:,} of "
-        f"{counted(found.asked, 'passages')}; left out: {found.lost:,} whose passage is not among the first "
+        f"{counted(len(found.kept), 'questions')} for {asked - answers.texts.count(None):,} of "
+        f"{counted(asked, 'passages')}; left out: {found.lost:,} whose passage is not among the first "
         f"{ROUND_TRIP}, {found.repeated:,} repeated, {counted(found.garbage, 'answers without one')}, "
-        f"{counted(found.failed, 'requests without an answer')}; spent: "
-        f"{counted(found.requests, 'requests')}, {counted(found.tokens, 'tokens')}"
+        f"{counted(answers.failed, 'requests without an answer')}; spent: "
+        f"{counted(answers.requests, 'requests')}, {counted(answers.tokens, 'tokens')}"
     )
     return {id: text for id, (_, text) in ids.items()}, {id: one for id, (one, _) in ids.items()}, line
 

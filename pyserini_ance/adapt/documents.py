@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 
 from pyserini_ance.data.formats.format import Format
 from pyserini_ance.data.formats.lines import extension, names_of_file, open_bytes
-from pyserini_ance.data.formats.records import EXTENSIONS, read_table
+from pyserini_ance.data.formats.records import EXTENSIONS, Entry, read_table
 from pyserini_ance.data.made_splits import SENTENCE_END, split_words
 from pyserini_ance.data.texts import text_key
+from pyserini_ance.encoders.hub import is_local
 from pyserini_ance.recipe.load import read_component
 from pyserini_ance.recipe.yaml_text import read_yaml
 
@@ -127,10 +128,14 @@ def without_blanks(id: str) -> str:
 def _documents(source: str, reading: Reading, skipped: Collection[Path]) -> Iterator[Passage]:
     path = Path(source).expanduser()
     if not path.exists():
-        if _HUB_NAME.fullmatch(source):
+        if _HUB_NAME.fullmatch(source) and not is_local(source):
             tables = {name: {"path": source, "name": part} for name, part in HUB_TABLES.items()}
             splits = {"test": {"path": f"{source}-qrels"}}  # which is not read
-            return _of_format({"kind": "datasets", **tables, "splits": splits}, source)
+            try:
+                return _of_format({"kind": "datasets", **tables, "splits": splits}, source)
+            except ValueError as error:
+                problem = f"no file or folder {source} (from {Path.cwd()}), nor such a data set of the hub"
+                raise ValueError(f"{problem}: {error}") from error
         raise FileNotFoundError(
             f"no file or folder {source} (from {Path.cwd()}); expected a folder of documents, a file of "
             f"records ({', '.join(EXTENSIONS)}), or the name of a data set on the hub, `owner/name`"
@@ -158,10 +163,13 @@ def beir_file(folder: Path, name: str) -> Path | None:
 def _of_format(settings: Any, source: str) -> Iterator[Passage]:
     data = read_component("data", settings, source)
     assert isinstance(data, Format)
-    for entry in data.of_splits([]).raw_data().documents:
-        fields = dict(entry.fields)
-        title = fields.pop("title", "")
-        yield Passage(entry.id, title, "\n".join(filter(None, fields.values())))
+    return map(_passage, data.of_splits([]).raw_data().documents)
+
+
+def _passage(entry: Entry) -> Passage:
+    fields = dict(entry.fields)
+    title = fields.pop("title", "")
+    return Passage(entry.id, title, "\n".join(filter(None, fields.values())))
 
 
 def files_of(folder: Path, skipped: Collection[Path] = ()) -> Iterator[Path]:

@@ -44,6 +44,7 @@ class Queries:
     splits: dict[str, list[str]] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
     places: dict[str, str] = field(default_factory=dict)
+    has_test: bool = False  # a given one, not cut from the judged queries
 
     def add_split(self, name: str, texts: Mapping[str, str], qrels: Qrels) -> None:
         """Add a split that is given: its judged queries, of `texts`."""
@@ -234,6 +235,7 @@ def split(found: Queries) -> None:
     pool = [*found.splits.get("train", ()), *(id for id in found.judgments if id not in given)]
     if is_held_out := not pool and not found.splits.keys() >= {"dev", "test"}:
         pool, found.splits = [*given], {}
+    found.has_test = "test" in found.splits
     groups: dict[str, list[str]] = defaultdict(list)
     for id in pool:
         groups[text_key(found.texts[id])].append(id)

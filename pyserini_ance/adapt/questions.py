@@ -37,21 +37,16 @@ REFUSAL = re.compile(
 class Questions(NamedTuple):
     """What a model has written.
 
-    kept: (passage id, question). asked: passages for which an answer was wanted; answered: those that have
-    one; failed: those whose requests failed; garbage: answers without a question, such as refusals.
-    repeated: questions that came before. lost: questions whose passage was not among the first k. requests,
-    tokens: spent so far, for this folder.
+    kept: (passage id, question). answers: to all passages, and what was spent so far, for this folder.
+    garbage: answers without a question, such as refusals. repeated: questions that came before. lost:
+    questions whose passage was not among the first k.
     """
 
     kept: list[tuple[str, str]]
-    asked: int
-    answered: int
-    failed: int
+    answers: llm.Answers
     garbage: int
     repeated: int
     lost: int
-    requests: int
-    tokens: int
 
 
 def copy_prompt(name: str, folder: Path) -> Path:
@@ -99,17 +94,7 @@ def write_questions(
     pairs = list(written.values())
     found = rank([question for _, question in pairs]) if pairs else []
     kept = [pair for pair, ids in zip(pairs, found, strict=True) if pair[0] in ids]
-    return Questions(
-        kept,
-        asked=len(passages),
-        answered=sum(answer is not None for answer in answers.texts),
-        failed=answers.failed,
-        garbage=garbage,
-        repeated=repeated,
-        lost=len(pairs) - len(kept),
-        requests=answers.requests,
-        tokens=answers.tokens,
-    )
+    return Questions(kept, answers, garbage, repeated, lost=len(pairs) - len(kept))
 
 
 def read_questions(answer: str) -> list[str]:
@@ -120,8 +105,10 @@ def read_questions(answer: str) -> list[str]:
     text = FENCE.sub("", answer).strip()
     listed: list[str] = []
     start = min((at for at in map(text.find, "[{") if at >= 0), default=len(text))
+    before = text[:start].rpartition("\n")[2].strip()
     with suppress(*BEYOND):
-        listed = list(_texts_in(json.loads(text[start : max(map(text.rfind, "]}")) + 1])))
+        if not before or before.endswith(":"):  # else a question quotes JSON
+            listed = list(_texts_in(json.loads(text[start : max(map(text.rfind, "]}")) + 1])))
     lines = listed or text.splitlines()
     lines = [MARK.sub("", line.strip(QUOTES).lstrip("[")).strip(QUOTES) for line in lines]
     lines = [line for line in lines if any(map(str.isalpha, line)) and len(line) <= MAX_CHARACTERS]

@@ -1,8 +1,9 @@
 """Is the adapted encoder better? Dev chooses between base, adapted and fused; test is looked at once."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from pyserini_ance.adapt.ranking import first_document
 from pyserini_ance.data.collection import Collection
 from pyserini_ance.data.trec import Qrels, Run, best_first, read_qrels, read_run
 from pyserini_ance.encoders.cross_encoder_model import record_text
-from pyserini_ance.evaluation.metrics import Difference, differences, holm, overlap, per_query
+from pyserini_ance.evaluation.metrics import differences, overlap, per_query
 from pyserini_ance.evaluation.tables import BM25, HYBRID, UNTRAINED, last_stage, read_results, table
 from pyserini_ance.pyserini_bridge.searchers import fuse
 from pyserini_ance.recipe.evaluation_settings import parse_measures
@@ -87,20 +88,15 @@ def judge(run: RunDir, model: Path) -> Verdict:
     for name in dict.fromkeys((chosen, untrained)):
         if name == BASE:
             continue
-        found = _against(name, dict.fromkeys((BASE, untrained)) if name == chosen else [BASE], values)
+        rivals = dict.fromkeys((BASE, untrained) if name == chosen else (BASE,))
+        # Negated, so that one call corrects for the number of rivals: of `name` over each of them.
+        found = differences({one: -values[one] for one in rivals if one != name}, -values[name])
         shown = "; ".join(f"over {rival} {one}" for rival, one in found.items())
         if all(one.mean > 0 and one.p < LEVEL for one in found.values()):
             sentence = f"Use {_named(name, model)}: {MEASURE} {shown} ({queries} test queries)."
             return Verdict(name, True, " ".join([sentence, *reasons]), rows)
         reasons.append(f"Not shown to be better: {_named(name, model)}, {shown}.")
     return Verdict(chosen, False, f"Keep the base model. {' '.join(reasons)}", rows)
-
-
-def _against(name: str, rivals: Iterable[str], values: Mapping[str, np.ndarray]) -> dict[str, Difference]:
-    """The differences of a row from its rivals, with p values for their number (Holm)."""
-    found = {rival: differences({"": values[name]}, values[rival])[""] for rival in rivals if rival != name}
-    corrected = holm([one.p for one in found.values()])
-    return {rival: replace(one, p=p) for (rival, one), p in zip(found.items(), corrected, strict=True)}
 
 
 def _named(name: str, model: Path) -> str:
@@ -130,7 +126,7 @@ def compare(run: RunDir, split: str, to_judge: Path | None) -> Verdict:
     sentence = (
         "Keep the base model: no test query is judged, so nothing here shows that another is better. "
         f"Judge {3 * LEAST_TEST // 2} queries or more, {file}, and give the same command with "
-        f"--judgments {to_judge or 'FILE'} and another --output"
+        f"--judgments {quote(str(to_judge or 'FILE'))} and another --output"
     )
     if to_judge and not to_judge.exists():  # or it may hold grades
         write_pools(to_judge, collection_of(run), split, found)

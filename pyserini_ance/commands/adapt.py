@@ -2,6 +2,7 @@
 
 from contextlib import suppress
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 from tqdm.contrib.logging import logging_redirect_tqdm
@@ -44,7 +45,7 @@ def main(
     if llm is None:
         parsing.refuse_options("there is no --llm to limit", max_requests=max_requests, max_tokens=max_tokens)
     for path in filter(lambda text: Path(text).is_file(), overrides or ()):
-        parsing.refuse(f"{path} is a file, not KEY=VALUE; did you mean --queries {path}?")
+        parsing.refuse(f"{path} is a file, not KEY=VALUE; did you mean --queries {quote(path)}?")
     console.begin()
     from pyserini_ance.adapt.adapt import adapt
     from pyserini_ance.adapt.data import Request

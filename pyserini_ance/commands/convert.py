@@ -35,10 +35,10 @@ def main(
     from pyserini_ance.storage.files import check_not_input
     from pyserini_ance.storage.publish import whole_folder
 
-    log, run = logging.getLogger(__name__), RunDir(Path(source))
+    log, run = logging.getLogger(__name__), RunDir.find(Path(source))
     if is_run := run.folder.is_dir():
         run.check()
-    recipe = load_recipe(run.recipe if is_run else source, *overrides or ()).recipe
+    recipe = load_recipe(run.recipe if is_run else source, *overrides or ())
     data = recipe_data(recipe) if is_run else recipe.data
     check_not_input(output, data.input_files())
     with documents_file(recipe.cache) as path:

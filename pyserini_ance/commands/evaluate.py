@@ -128,7 +128,7 @@ def _measure_answers(
     from pyserini_ance.reports.ranking_inputs import open_ranking
     from pyserini_ance.runs.rundir import RunDir
 
-    run = RunDir(folder)
+    run = RunDir.find(folder)
     run.check()
     cutoffs = _cutoffs(measures, "Success@") or CUTOFFS
     tests = run.read_final_evaluation()

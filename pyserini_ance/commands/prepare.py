@@ -21,7 +21,7 @@ def main(
     from pyserini_ance.pipeline.preparation_report import prepare_data
     from pyserini_ance.runs.rundir import load_recipe
 
-    loaded = load_recipe(recipe, *overrides or ()).recipe
+    loaded = load_recipe(recipe, *overrides or ())
     with logging_redirect_tqdm():
         report = prepare_data(loaded)
     print(report)

@@ -27,10 +27,10 @@ def main(
     from pyserini_ance.runs.any_encoder import encoder_source
     from pyserini_ance.runs.rundir import RunDir
 
-    RunDir(run).check()
+    RunDir.find(run).check()
     validate_repo_id(name)
     folder = Path(encoder_source(run))
-    write_model_card(RunDir(run), name)
+    write_model_card(RunDir.find(run), name)
     try:
         if get_token() is None:
             raise RuntimeError("you are not logged in; call `hf auth login`, or set HF_TOKEN")

@@ -27,7 +27,7 @@ def main(
     console.begin()
     from pyserini_ance.runs.rundir import load_recipe, run_folder
 
-    loaded = load_recipe(recipe, *overrides or ()).recipe
+    loaded = load_recipe(recipe, *overrides or ())
     from pyserini_ance.pipeline.refresher_process import refresh
 
     with logging_redirect_tqdm():

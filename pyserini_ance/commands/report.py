@@ -21,4 +21,4 @@ def main(
     from pyserini_ance.reports.report import write_report
     from pyserini_ance.runs.rundir import RunDir
 
-    print(f"written: {write_report(RunDir(run), output)}")
+    print(f"written: {write_report(RunDir.find(run), output)}")

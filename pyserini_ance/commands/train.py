@@ -65,12 +65,12 @@ def main(
                 "--grid needs recipes: pass one, as in `pyserini-ance train demo/ance --grid ...`, or put "
                 "them into the grid: recipe=demo/bm25,demo/ance"
             )
-        name = f"{load_recipe(recipe, *given).recipe.name}-grid" if recipe else axes.name
+        name = f"{load_recipe(recipe, *given).name}-grid" if recipe else axes.name
         runs = GridRuns(recipe, given, axes, output or run_folder(name))
         return _train_grid(runs, overwrite, show or plan, jobs or 1, only)
     if not recipe:
         parsing.refuse("pass a recipe, such as demo/ance, or a --grid with the key `recipe`")
-    loaded = load_recipe(recipe, *given).recipe
+    loaded = load_recipe(recipe, *given)
     if show or plan:
         if console.is_main():  # the recipe, which needs no data, then the plan, which does
             from pyserini_ance.pipeline.initial_weights import describe_initial_weights

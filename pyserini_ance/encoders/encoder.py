@@ -149,11 +149,13 @@ class Encoder:
             # (docs/lab-notes/speed.md).
             os.environ.setdefault("LRU_CACHE_CAPACITY", "128")
             os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "256")
-        # Pyserini's class of ANCE's head computes attention in the eager way: to agree, so does the encoder.
-        is_eager = cpu_prefers_eager_attention() or bool(config.layer_norm)
-        if self.device.type == "cpu" and is_eager:
-            for model in transformers_in(towers):
-                model.set_attn_implementation("eager")
+            # To agree with Pyserini's class of ANCE's head, which computes attention in the eager way.
+            if cpu_prefers_eager_attention() or config.layer_norm:
+                for model in transformers_in(towers):
+                    model.set_attn_implementation("eager")
+        else:
+            # cuDNN's attention plans anew for each shape of a batch (docs/lab-notes/speed.md).
+            torch.backends.cuda.enable_cudnn_sdp(False)
         own, other = (towers.tower(side).dimension for side in SIDES)
         if own != other:
             raise ValueError(

@@ -66,7 +66,7 @@ def read_results(run: Path) -> dict[str, Any]:
     Raises FileNotFoundError if the run has not finished, RuntimeError if the file is damaged or if another
     version wrote the run directory.
     """
-    files = RunDir(run)
+    files = RunDir.find(run)
     path = files.measures
     if not run.is_dir():
         cure = "pass a run directory, as `train` writes it to runs/NAME"
@@ -79,7 +79,7 @@ def read_results(run: Path) -> dict[str, Any]:
     environments += [record["environment"] for record in RunLog(files, writes=False).decisions("resume")]
     found = (environment.get("commit") for environment in environments)
     commits = dict.fromkeys(f"{one['hash'][:7]}{'+' * one['changed']}" for one in found if one)
-    return {"run": str(run), **files.read_measures(), "commits": list(commits)}
+    return {"run": str(files.folder), **files.read_measures(), "commits": list(commits)}
 
 
 def last_stage(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:

@@ -120,9 +120,6 @@ class SearchedSource(MinedSource):
     def top_k_of(self, anchor_set: AnchorSet) -> int:
         return self.top_k if isinstance(self.top_k, int) else auto_top_k(anchor_set.candidates)
 
-    def max_candidates(self, previous_stage: int) -> int:
-        return self.top_k if isinstance(self.top_k, int) else MOST
-
 
 def resolved_top_k(sources: tuple[Any, ...], anchor_set: AnchorSet) -> int | None:
     """The number behind `top_k: auto` in any of the sources over one anchor set; None if none has it."""

@@ -108,9 +108,6 @@ class Mix(TableSource):
     def components(self) -> tuple[Source, ...]:
         return tuple(leaf for source in self.sources for leaf in source.components)
 
-    def max_candidates(self, previous_stage: int) -> int:
-        return self.top_k or sum(source.max_candidates(previous_stage) for source in self.sources)
-
     @model_validator(mode="after")
     def check_mix(self) -> "Mix":
         for position, source in enumerate(self.sources):
@@ -166,9 +163,6 @@ class Momentum(TableSource):
 
     kind: Literal["momentum"] = "momentum"
     uses_previous_tables: ClassVar[bool] = True
-
-    def max_candidates(self, previous_stage: int) -> int:
-        return previous_stage
 
     def mine(self, snapshot: Snapshot, anchor_set: AnchorSet, context: MiningContext) -> NegativeTable:
         if not context.previous_stage:

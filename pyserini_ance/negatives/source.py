@@ -2,7 +2,6 @@
 
 from abc import abstractmethod
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -71,21 +70,9 @@ class Source(MiningComponent):
         fields = type(self).model_fields
         return tuple(k for k in DRAW_KEYS if k in fields and getattr(self, k) != fields[k].default)
 
-    def max_candidates(self, previous_stage: int) -> int:
-        """Upper bound on the candidates per anchor in the table; 0 if the source has no table.
-
-        previous_stage: the same bound for the previous stage's tables of the term.
-        """
-        return getattr(self, "top_k", 0) if self.is_mined else 0
-
     def check_data(self, anchor_set: AnchorSet) -> None:
         super().check_data(anchor_set)
         check_enough_candidates(self.num_negatives, anchor_set)
-
-    @property
-    def files(self) -> tuple[Path, ...]:
-        """The files that the source is mined from. Raises FileNotFoundError for a missing file."""
-        return ()
 
     def read_ahead(self, collection: Collection, anchor_set: AnchorSet) -> None:
         """Raises, before training, what mining would raise: ValueError for `files` that are not valid."""

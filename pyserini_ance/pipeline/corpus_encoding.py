@@ -4,6 +4,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Any, Literal
 
 from pyserini_ance.data.formats.topics import PyseriniJsonl
@@ -20,9 +21,9 @@ from pyserini_ance.encoders.tokenization import (
 )
 from pyserini_ance.pyserini_bridge import vector_files
 from pyserini_ance.pyserini_bridge.vector_files import SHARD, documents_in_shard
-from pyserini_ance.runs.any_encoder import encoder_source, load_any_encoder
+from pyserini_ance.runs.any_encoder import encoder_source, is_run, load_any_encoder
 from pyserini_ance.runs.checkpoint import document_weights_of
-from pyserini_ance.runs.rundir import RECIPE, RunDir
+from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import read_json_object, sha256_file, sha256_json
 from pyserini_ance.vectors.encoding import Shard, encode_shards, text_windows
 from pyserini_ance.vectors.faiss_index import FLAT, check_index
@@ -149,8 +150,8 @@ def encode_corpus(
             if format.index == FLAT:
                 raise
             VectorFormat().write(vectors, ids, output, provenance)
-            kept = f"{output} holds the vectors in a flat index; build another: encode --from-index {output}"
-            raise ValueError(f"{error}; {kept}") from error
+            again = f"build another: encode --from-index {quote(str(output))}"
+            raise ValueError(f"{error}; {output} holds the vectors in a flat index; {again}") from error
 
     world.on_main(write)
     return len(documents), tokenization.document.passages
@@ -162,7 +163,7 @@ def convert_index(index: Path, output: Path, format: VectorFormat) -> int:
     Raises as `read_index` does.
     """
     _check_absent(output)
-    folder = RunDir(index).index if (index / RECIPE).is_file() else index
+    folder = RunDir.find(index).index if is_run(index) else index
     vectors, ids = vector_files.read_index(folder)
     format.check(vectors.shape[1])
     about = read_json_object(folder / "encoder.json") or {}

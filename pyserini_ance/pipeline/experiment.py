@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import torch
@@ -220,7 +221,8 @@ class Experiment:
                 log.error("cannot record the error: %s", second)
             cure = f"continue with: {self.run_dir.resume_command(self.world.size)}"
             if getattr(error, "needs_new_recipe", False):
-                cure = f"change the recipe and start again with: --output {self.run_dir.folder} --overwrite"
+                folder = quote(str(self.run_dir.folder))
+                cure = f"change the recipe and start again with: --output {folder} --overwrite"
             status = "stopped" if isinstance(error, KeyboardInterrupt) else "failed"
             log.error("%s at %s; %s", status, self.run_dir.trainer.where, cure)
             raise

@@ -132,7 +132,7 @@ class GridRuns:
         assert source is not None, "no combination names a recipe"  # see Grid.names_recipes
         overrides = [*self.overrides, *self.grid.overrides(name)]
         try:
-            recipe = load_recipe(source, *overrides).recipe
+            recipe = load_recipe(source, *overrides)
             stages = dict(recipe.stages)
             for stage, settings in recipe.stages.items():
                 start = settings.init_from

@@ -4,6 +4,7 @@ own."""
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from pyserini_ance.encoders.config import SIDE_FILE
@@ -47,7 +48,7 @@ def find_weights(init_from: InitFrom) -> WeightsOrigin:
         return WeightsOrigin(str(folder), None, checkpoint.weights_of(folder))
     run = source_run(init_from)
     if not (run.state.exists() and run.recipe.exists()):
-        recipe = init_from.recipe or f"RECIPE --output {folder}"
+        recipe = init_from.recipe or f"RECIPE --output {quote(str(folder))}"
         no_encoder = "" if init_from.recipe else " and no saved encoder"
         raise FileNotFoundError(
             f"{run.folder} holds no run{no_encoder}; make it with: pyserini-ance train {recipe}"

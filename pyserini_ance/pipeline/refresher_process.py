@@ -176,7 +176,7 @@ def refresh(recipe: Recipe, folder: Path) -> str:
         """Wait for the run to start, and take the refresher's role; returns the digest of the run's data."""
         end = time.monotonic() + timeout_seconds
         if not run.can_resume:
-            start = f"pyserini-ance train {recipe.name} --output {run.folder}"
+            start = shlex.join(["pyserini-ance", "train", recipe.name, "--output", str(run.folder)])
             log.info("waiting for training to start: %s", start)
         while not run.can_resume:
             if time.monotonic() > end:

@@ -113,7 +113,7 @@ class Run:
     """
 
     def __init__(self, directory: str | Path):
-        self._files = RunDir(Path(directory))
+        self._files = RunDir.find(Path(directory))
         self._files.check()
         self.directory = self._files.folder
         self.model = self._files.model

@@ -174,9 +174,15 @@ class MiningComponent(Component):
         """Whether what a filter removes becomes a positive of its anchor."""
         return any(part.promotes for part in self.parts)
 
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The files that it and its parts read. Raises FileNotFoundError for a missing file."""
+        return tuple(path for part in self.parts for path in part.files)
+
     def check_data(self, anchor_set: Any) -> None:
         """Raises ValueError, RuntimeError or FileNotFoundError, before training, if it does not apply to this
         data."""
+        _ = self.files
         for part in self.parts:
             part.check_data(anchor_set)
 

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -93,15 +92,7 @@ SHOWN = 3  # differing keys in a sentence
 ABSENT = object()
 
 
-@dataclass(frozen=True)
-class LoadedRecipe:
-    """A validated recipe, and the files that were merged into it, in order."""
-
-    recipe: Recipe
-    files: tuple[Path, ...]
-
-
-def load(name: str | Path, *overrides: str) -> LoadedRecipe:
+def load(name: str | Path, *overrides: str) -> Recipe:
     """Load a recipe by name or path and apply `dotted.key=value` overrides.
 
     `extends:` names files in the same folder (or any recipe); mappings merge, anything else replaces, and
@@ -135,7 +126,7 @@ def load(name: str | Path, *overrides: str) -> LoadedRecipe:
     if not keeps_expect:
         recipe = recipe.model_copy(update={"expect": {}})
     vars(recipe)["file"] = path.resolve()  # a cached property, not a setting
-    return LoadedRecipe(recipe, tuple(files))
+    return recipe
 
 
 def dump(recipe: Recipe) -> str:

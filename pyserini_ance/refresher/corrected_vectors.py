@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -147,14 +146,14 @@ def _store(
     world, encoder, tokens = snapshot.world, snapshot.encoder, snapshot.data.documents
     stores = _stores(snapshot, old.shape[1])
     _, size, _, key = stores[world.rank]
-    with closing(VectorStore(*stores[world.rank])) as store:
-        for start in range(0, size, ROWS_PER_BLOCK):
-            block = np.arange(start, min(start + ROWS_PER_BLOCK, size)) + key["first"]
-            vectors = correct(np.concatenate([old[block], token_means(encoder, tokens, block)], axis=1))
-            places = rows - block[0]
-            inside = (places >= 0) & (places < len(block))
-            vectors[places[inside]] = new[inside]
-            store.write(start, vectors)
+    store = VectorStore(*stores[world.rank])
+    for start in range(0, size, ROWS_PER_BLOCK):
+        block = np.arange(start, min(start + ROWS_PER_BLOCK, size)) + key["first"]
+        vectors = correct(np.concatenate([old[block], token_means(encoder, tokens, block)], axis=1))
+        places = rows - block[0]
+        inside = (places >= 0) & (places < len(block))
+        vectors[places[inside]] = new[inside]
+        store.write(start, vectors)
     world.on_main(lambda: np.save(_folder(snapshot) / ENCODED_AT, encoded_at))
     world.barrier()
     return ShardedVectors([read_vectors(*one) for one in stores], world.rank)

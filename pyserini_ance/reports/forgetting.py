@@ -120,11 +120,11 @@ def _ranks(run: RunDir, stage: Stage, adoption: Mapping[str, Any]) -> np.ndarray
             continue
         ranks = read_positive_ranks(generation, name)
         assert ranks is not None, f"{generation} reports ranks of {name} and has none"
-        auto = report.get("top_k")  # where the source has `top_k: auto`
-        top_k = max(
-            (auto if auto and getattr(leaf, "top_k", None) == AUTO else leaf.max_candidates(0))
+        depths = [getattr(leaf, "top_k", 0) for leaf in ranked]
+        top_k = max(  # the report has the number behind `top_k: auto`
+            (report["top_k"] if depth == AUTO else depth)
             + (leaf.extra_for_filters if isinstance(leaf, MinedSource) else 0)
-            for leaf in ranked
+            for leaf, depth in zip(ranked, depths, strict=True)
         )
         if any(getattr(leaf, "top_k_unit", None) == "passage" for leaf in ranked):
             top_k = 1  # they may all be passages of one long document

@@ -163,7 +163,7 @@ def open_ranking(
     if file is not None and in_run and row:
         raise ValueError(f"{source} is one ranking and --run {file} another; remove one of them")
     of_run = collection_of(run) if in_run else None
-    recipe = load_recipe(run.recipe if in_run else source).recipe
+    recipe = load_recipe(run.recipe if in_run else source)
     split = split or recipe.final_evaluation.split[0]
     ranking = file or ranking_file(run, row, split)
     collection = of_run if of_run and split in of_run.splits else collection_with(recipe, split)
@@ -178,8 +178,8 @@ def parse_ranking_name(name: str) -> tuple[RunDir, str | None]:
     """The run directory of `FOLDER` or `FOLDER:ROW`, and the row if there is one."""
     folder, colon, row = name.rpartition(":")
     if colon and not Path(name).is_dir():
-        return RunDir(Path(folder)), row
-    return RunDir(Path(name)), None
+        return RunDir.find(Path(folder)), row
+    return RunDir.find(Path(name)), None
 
 
 def ranking_file(run: RunDir, row: str | None, split: str) -> Path:

@@ -45,7 +45,7 @@ def encoder_settings(model: str | Path, given: Mapping[str, Any] | None = None) 
     return foreign_settings(source, given or {})
 
 
-def is_run(name: str) -> bool:
+def is_run(name: str | Path) -> bool:
     """Whether `encoder_source` takes the name for a run directory, or an adaptation's."""
     return any(Path(name, of, RECIPE).is_file() for of in ("", "run"))
 
@@ -55,16 +55,14 @@ def encoder_source(model: str | Path) -> str:
 
     Raises FileNotFoundError for a folder that does not exist, and for a run that has not finished.
     """
-    if Path(model, "run", RECIPE).is_file():  # `adapt` has it there
-        model = Path(model, "run")
-    if (Path(model) / RECIPE).is_file():
-        folder = RunDir(Path(model)).model
-        if not folder.is_dir():
+    if is_run(model):
+        run = RunDir.find(Path(model))
+        if not run.model.is_dir():
             raise FileNotFoundError(
-                f"{folder} is missing: the run has not finished; continue it with `pyserini-ance train "
-                f"{Path(model) / RECIPE} --output {model} --resume`, or resume({str(model)!r}) in Python"
+                f"{run.model} is missing: the run has not finished; continue it with "
+                f"`{run.resume_command()}`, or resume({str(run.folder)!r}) in Python"
             )
-        return str(folder)
+        return str(run.model)
     source = resolve_model(str(model))
     if not Path(source).is_dir() and (isinstance(model, Path) or len(Path(source).parts) > 2):
         raise FileNotFoundError(

@@ -143,7 +143,7 @@ def source_run(init_from: InitFrom) -> RunDir:
     """The run that a stage takes its initial weights from: `folder`, or the default directory of `recipe`. It
     does not exist if `folder` is that of a saved encoder."""
     if init_from.recipe:
-        return RunDir(run_folder(load(init_from.recipe).recipe.name))
+        return RunDir(run_folder(load(init_from.recipe).name))
     assert init_from.folder is not None, "initial weights from an earlier stage have no run"
     return RunDir(init_from.folder)
 

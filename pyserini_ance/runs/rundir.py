@@ -10,7 +10,7 @@ from typing import Any
 
 from pyserini_ance.recipe.components import similar_name
 from pyserini_ance.recipe.evaluation_settings import FinalEvaluation
-from pyserini_ance.recipe.load import LoadedRecipe, load, read_settings
+from pyserini_ance.recipe.load import load, read_settings
 from pyserini_ance.recipe.models import Recipe, cache_folder
 from pyserini_ance.recipe.yaml_text import read_yaml
 from pyserini_ance.storage.files import read_json, remove, remove_leftovers, write_whole
@@ -34,7 +34,7 @@ def complete_steps(folder: Path, stage: str) -> list[Path]:
     return [each for each in sorted(folder.glob(f"{stage}-????????")) if is_complete(each)]
 
 
-def load_recipe(name: str | Path, *overrides: str) -> LoadedRecipe:
+def load_recipe(name: str | Path, *overrides: str) -> Recipe:
     """Load a recipe as `recipe.load` does, also that of a run directory.
 
     Raises RuntimeError when another version wrote the run directory.
@@ -105,6 +105,12 @@ class RunDir:
         self.run_files = folder / "runs"
         # Called with each record of the metrics as it is written, in this process.
         self.listeners: list[Callable[[dict[str, Any]], None]] = []
+
+    @classmethod
+    def find(cls, folder: Path) -> "RunDir":
+        """The run in a folder, or that of an adaptation."""
+        of_adapt = folder / "run"
+        return cls(of_adapt if (of_adapt / RECIPE).is_file() else folder)
 
     def check(self, *needed: Path) -> None:
         """Raise FileNotFoundError if the folder, its recipe or one of its files `needed` does not exist."""
@@ -215,7 +221,7 @@ class RunDir:
 
         Raises RuntimeError when another version wrote the run directory, ValueError as `load`.
         """
-        recipe = load_recipe(self.recipe).recipe
+        recipe = load_recipe(self.recipe)
         try:
             check_cache(recipe.cache)
         except OSError:  # another user's, or another machine's

@@ -20,7 +20,6 @@ from typing import Any, BinaryIO, TextIO, cast
 
 from pyserini_ance.storage.locks import LockHeld, locked
 
-BLOCK_BYTES = 1 << 22
 # A lock file `.NAME.<kind>`, and what a kill of its holder leaves, `.NAME.<leftover>`.
 LEFTOVERS = {"writing": "unfinished", "reading": "removed", "held": None}
 log = logging.getLogger(__name__)
@@ -270,36 +269,19 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
-class BlockFile:
-    """A file of known size that is filled by positioned writes, in any order.
+def reserve(path: Path, size_bytes: int) -> None:
+    """Make a file of this size, so that a full disk is an error here, and not where it is filled: a write
+    through a memory map would end the process with SIGBUS."""
+    with path_in_errors(path), open(path, "wb") as file:
+        if size_bytes:
+            os.posix_fallocate(file.fileno(), 0, size_bytes)
+        os.fsync(file.fileno())
 
-    The size is reserved first (`posix_fallocate`) and blocks are written with `pwrite`, so that a full disk
-    raises OSError at a defined place; a write through a memory map would end the process with SIGBUS.
-    """
 
-    def __init__(self, path: Path, size_bytes: int):
-        self.path = path
-        self._handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            if size_bytes:
-                with path_in_errors(path):
-                    os.posix_fallocate(self._handle, 0, size_bytes)
-        except OSError:
-            os.close(self._handle)
-            raise
-
-    def write_at(self, offset_bytes: int, data: memoryview | bytes) -> None:
-        view = memoryview(data).cast("B")
-        with path_in_errors(self.path):
-            while len(view):
-                written = os.pwrite(self._handle, view[:BLOCK_BYTES], offset_bytes)
-                view, offset_bytes = view[written:], offset_bytes + written
-
-    def sync(self) -> None:
-        """Return when everything written so far is on disk."""
-        with path_in_errors(self.path):
-            os.fsync(self._handle)
-
-    def close(self) -> None:
-        os.fsync(self._handle)
-        os.close(self._handle)
+def write_at(path: Path, offset_bytes: int, data: memoryview | bytes) -> None:
+    """Write into an existing file; return when the data is on disk."""
+    with path_in_errors(path), open(path, "r+b") as file:
+        file.seek(offset_bytes)
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from pyserini_ance.data.collection import Collection
@@ -139,7 +140,7 @@ def read_replay(decisions: Path, recipe: Recipe) -> str:
         raise ValueError(f"{given} it records no end of stage {missing}; replay a finished run")
     run = RunDir(decisions.parent)
     if run.recipe.exists() and differing_settings(run, recipe, "name", "save_total_limit"):
-        cure = f"replay it with: pyserini-ance train {run.recipe}"
+        cure = f"replay it with: pyserini-ance train {quote(str(run.recipe))}"
         raise ValueError(f"{given} that run has another recipe; {cure}")
     return decisions.read_text(encoding="utf-8")
 

@@ -232,30 +232,30 @@ def encode_shards(
     first, end = bounds[world.rank : world.rank + 2]
     if windows is None:
         windows = np.append(np.arange(first, end, ROWS_PER_WINDOW), end)
-    with closing(VectorStore(*stores[world.rank])) as store:
-        written = written_windows(store.folder)
-        missing = [
-            (start, stop)
-            for start, stop in pairwise(windows.tolist())
-            if first <= start < stop <= end and (start - first, stop - first) not in written
-        ]
-        held = None
-        vectors_bytes = store.rows * encoder.dimension * np.dtype(np.float32).itemsize
-        on_gpu = encoder.device.type != "cpu"
-        if hold and on_gpu and not written and not engine and has_room(vectors_bytes, str(encoder.device)):
-            held = torch.empty((store.rows, encoder.dimension), device=encoder.device)
-        todo = Windows(encoder, tokens, side, precision, tokens_per_batch, missing)
-        bar = _progress_bar(sum(stop - start for start, stop in missing), label, world)
-        encoded = engine(todo, bar.update) if engine and missing else todo.encode(bar.update, held, first)
-        # A GPU does not wait for the disk.
-        with bar, closing(encoded), ThreadPoolExecutor(1, "vector writer") as writer:
-            writing = writer.submit(lambda: None)
-            for start, window in encoded:
-                if engine:
-                    check_vectors(tokens, np.arange(start, start + len(window)), window)
-                writing.result()
-                writing = writer.submit(store.write, start - first, window)
+    store = VectorStore(*stores[world.rank])
+    written = written_windows(store.folder)
+    missing = [
+        (start, stop)
+        for start, stop in pairwise(windows.tolist())
+        if first <= start < stop <= end and (start - first, stop - first) not in written
+    ]
+    held = None
+    vectors_bytes = store.rows * encoder.dimension * np.dtype(np.float32).itemsize
+    on_gpu = encoder.device.type != "cpu"
+    if hold and on_gpu and not written and not engine and has_room(vectors_bytes, str(encoder.device)):
+        held = torch.empty((store.rows, encoder.dimension), device=encoder.device)
+    todo = Windows(encoder, tokens, side, precision, tokens_per_batch, missing)
+    bar = _progress_bar(sum(stop - start for start, stop in missing), label, world)
+    encoded = engine(todo, bar.update) if engine and missing else todo.encode(bar.update, held, first)
+    # A GPU does not wait for the disk.
+    with bar, closing(encoded), ThreadPoolExecutor(1, "vector writer") as writer:
+        writing = writer.submit(lambda: None)
+        for start, window in encoded:
+            if engine:
+                check_vectors(tokens, np.arange(start, start + len(window)), window)
             writing.result()
+            writing = writer.submit(store.write, start - first, window)
+        writing.result()
     world.barrier()
     return ShardedVectors([read_vectors(*one) for one in stores], world.rank, held)
 

@@ -51,19 +51,15 @@ class VectorStore:
         # In full size before another process can see it, which may make the same store meanwhile.
         if not folder.exists():
             with suppress(FileExistsError), whole_folder(folder) as temporary:
-                files.BlockFile(temporary / VECTORS, size_bytes).close()
+                files.reserve(temporary / VECTORS, size_bytes)
                 files.write_json(temporary / KEY, whole_key)
-        self._vectors = files.BlockFile(file, size_bytes)
 
     def write(self, first: int, vectors: np.ndarray) -> None:
         """Write a window: vectors (W, D) float32 of the rows from `first` on."""
-        self._vectors.write_at(first * self.dimension * 4, np.ascontiguousarray(vectors, np.float32).data)
-        self._vectors.sync()
+        data = np.ascontiguousarray(vectors, np.float32).data
+        files.write_at(self.folder / VECTORS, first * self.dimension * 4, data)
         window = {"first": first, "stop": first + len(vectors)}
         files.append_json_line(self.folder / WINDOWS, window, durable=True)
-
-    def close(self) -> None:
-        self._vectors.close()
 
 
 def read_vectors(folder: Path, rows: int, dimension: int, key: dict) -> np.ndarray:

@@ -21,6 +21,7 @@ from pyserini_ance.adapt.queries import keep_known, read_queries
 from pyserini_ance.adapt.verdict import BASE_FUSED, FUSED, ONLY_BM25
 from pyserini_ance.commands import adapt as command
 from pyserini_ance.data.trec import read_run
+from pyserini_ance.evaluation.tables import read_results
 from pyserini_ance.llm import Server
 from pyserini_ance.pyserini_bridge.export import python_program
 from pyserini_ance.recipe.load import load
@@ -101,7 +102,7 @@ def test_an_adaptation_says_if_it_pays(tmp_path, docs, tiny_bert, finished, file
     assert {path.stem for path in (output / "data" / "qrels").iterdir()} == splits
     recipe = (output / "recipe.yaml").read_text()
     assert len(recipe.splitlines()) < 25 and recipe.startswith("# Written by `pyserini-ance adapt`")
-    assert load(output / "recipe.yaml").recipe.train_name == {"judged": "train"}.get(supervision, supervision)
+    assert load(output / "recipe.yaml").train_name == {"judged": "train"}.get(supervision, supervision)
     record = json.loads((output / "verdict.json").read_text())
     assert [row[""] for row in record["rows"]] == ["base", "BM25", "base + BM25", "adapted", "adapted + BM25"]
     is_judged = "test" in splits
@@ -221,6 +222,9 @@ def test_a_folder_belongs_to_its_documents_and_to_one_process(finished):
         adapt(replace(wanted, queries=wanted.output.parent / "q.csv"), SHORT)
     with pytest.raises(ValueError, match="was trained with another recipe.yaml or other overrides"):
         adapt(wanted, [*SHORT, "stage_defaults.batch_queries=8"])
+    with pytest.raises(ValueError, match="split has test; the verdict needs compared; leave"):
+        adapt(wanted, [*SHORT, "final_evaluation.split=test"])
+    assert read_results(wanted.output)["run"] == str(wanted.output / "run")
     with locked(wanted.output / ".adapt.lock"), pytest.raises(LockHeld, match="is in use by"):
         adapt(wanted, SHORT)
 

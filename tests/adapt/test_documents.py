@@ -210,7 +210,8 @@ SOURCES = {
 def test_a_thousand_documents_of_each_format(tmp_path, kind):
     found, reading = read(SOURCES[kind](tmp_path), cuts=False)
     assert found == [Passage(*one.values()) for one in records()]
-    assert reading.counts == {"documents": 1000, "kept whole": 1000}
+    unread = {"columns not read (n)": 1} if kind == "parquet" else {}
+    assert reading.counts == {"documents": 1000, "kept whole": 1000} | unread
 
 
 def test_records_without_an_id_have_their_number_and_need_a_text(tmp_path):
@@ -237,9 +238,18 @@ def test_texts_and_ids_become_what_other_files_can_hold(tmp_path):
     assert read(tmp_path / "a.jsonl")[0] == [Passage("7", "", "a NUL  byte")]
 
 
-def test_a_source_that_is_not_there_is_named():
+def test_a_source_that_is_not_there_is_named(monkeypatch):
     with pytest.raises(FileNotFoundError, match="no file or folder nowhere"):
         read("nowhere")
+    monkeypatch.setattr(hub, "_load", lambda *_: int("none"))
+    with pytest.raises(
+        ValueError, match="no file or folder no/where .*, nor such a data set of the hub: .*none"
+    ):
+        read("no/where")
+    with pytest.raises(
+        FileNotFoundError, match="no file or folder tests/nowhere"
+    ):  # in a folder that is here
+        read("tests/nowhere")
 
 
 def test_repeats_are_set_aside_unless_judgments_may_name_them(tmp_path):

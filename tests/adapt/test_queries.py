@@ -44,6 +44,15 @@ def test_tables_as_spreadsheets_write_them(tmp_path):
     assert [*found.texts.values()] == ['how to "sort", fast', "draw"]
     assert found.judgments == {"q2": {"Straße.md": 2}}
     assert found.counts["columns of q.txt not read (Count)"] == 1
+    written(tmp_path / "j.csv", "query,document,grade,grade\ndraw,a.md,0,1\n")
+    with pytest.raises(ValueError, match="j.csv, line 1: several columns 'grade'; expected one of a name"):
+        read(tmp_path, asked, tmp_path / "j.csv")
+    table = pa.table({"query": ["draw", "draw"], "document": ["a", "b"], "grade": [1.0, None], "by": [1, 2]})
+    pyarrow.parquet.write_table(table, tmp_path / "j.parquet")
+    assert read(tmp_path, asked, tmp_path / "j.parquet").judgments == {"q2": {"a": 1}}
+    pyarrow.parquet.write_table(table.drop(["document"]), tmp_path / "j.parquet")
+    with pytest.raises(ValueError, match="columns 'query, grade, by'; expected a column of document"):
+        read(tmp_path, asked, tmp_path / "j.parquet")
 
 
 @pytest.mark.parametrize(

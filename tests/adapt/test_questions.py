@@ -58,9 +58,9 @@ def test_questions_find_their_passage_and_come_once(prompt, tmp_path):
     first = [("p0", "Who made item 0?"), ("p0", "What is item 0?"), ("p1", "Who made item 1?")]
     assert found.kept[:3] == first
     assert {passage for passage, _ in found.kept} == {"p0", "p1", "p2", "p7", "p8"}
-    assert (found.asked, found.answered, found.failed, found.garbage) == (10, 9, 1, 2)
+    assert (found.answers.texts.count(None), found.answers.failed, found.garbage) == (1, 1, 2)
     assert (found.repeated, found.lost, len(found.kept)) == (1, 2, 10)
-    assert (found.requests, found.tokens) == (10, 90)
+    assert (found.answers.requests, found.answers.tokens) == (10, 90)
 
 
 def test_an_edited_prompt_is_asked_anew_within_the_budget_of_the_folder(prompt, tmp_path):
@@ -69,7 +69,7 @@ def test_an_edited_prompt_is_asked_anew_within_the_budget_of_the_folder(prompt, 
         assert len(write_questions(PASSAGES, server, prompt, tmp_path, rank).kept) == 29
         prompt.write_text("Write in verse. {text}")
         found = write_questions(PASSAGES, server, prompt, tmp_path, rank)
-        assert (found.asked, found.answered, found.requests) == (30, 5, 35)
+        assert (found.answers.texts.count(None), found.answers.requests) == (25, 35)
         assert model.asked.total() == 35
         prompt.write_text("Write.")
         with pytest.raises(ValueError, match=r"prompt\.txt lacks \{text\}"):
@@ -119,8 +119,10 @@ def test_a_process_killed_in_the_middle_loses_what_was_on_its_way_and_no_more(pr
         found = write_questions(PASSAGES, server, prompt, tmp_path, rank)
         again = {item(text) for text, count in model.asked.items() if count > 1}
         assert again == set(range(12, 12 + llm.THREADS))
-        assert found.answered == 30 and found.requests == model.asked.total() == 30 + llm.THREADS
-        assert write_questions(PASSAGES, server, prompt, tmp_path, rank) == found
+        assert found.answers.requests == model.asked.total() == 30 + llm.THREADS
+        assert None not in found.answers.texts
+        repeated = write_questions(PASSAGES, server, prompt, tmp_path, rank)
+        assert repeated == found._replace(answers=found.answers._replace(new=0))
         undisturbed = write_questions(PASSAGES, server, prompt, tmp_path / "other", rank)
         assert undisturbed.kept == found.kept
     written = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
@@ -141,6 +143,7 @@ def test_a_process_killed_in_the_middle_loses_what_was_on_its_way_and_no_more(pr
         ('{"questions": [{"q": "What is a?"}, {"q": "What is b?"}]}', ["What is a?", "What is b?"]),
         ('["What is a?",\n"What is b?",\n"What is', ["What is a?", "What is b?"]),
         ("What is a [1]?", ["What is a [1]?"]),
+        ('How is ["a", "b"] read?\nWhich is JSON?', ['How is ["a", "b"] read?', "Which is JSON?"]),
         ("Keywords:\n1. heat pump noise\n2. 3.5 inch disk", ["heat pump noise", "3.5 inch disk"]),
         ("\u8fd9\u662f\u4ec0\u4e48\uff1f", ["\u8fd9\u662f\u4ec0\u4e48\uff1f"]),
         ("I'm sorry, but I can't help.", []),

@@ -51,13 +51,13 @@ def test_distillation_its_terms_make_a_stage_and_its_recipe_loads(tmp_path):
     stage = Stage.model_validate({**STAGE, **terms})
     assert stage.drawing_term("distil") == "query" and list(stage.teachers) == ["distil"]
     (tmp_path / "alternation.yaml").write_text(files(page)["alternation.yaml"], encoding="utf-8")
-    recipe = load(str(tmp_path / "alternation.yaml")).recipe
+    recipe = load(str(tmp_path / "alternation.yaml"))
     taught = {name: stage.teachers for name, stage in recipe.stages.items() if stage.teachers}
     trained = {name: teachers["query"].model for name, teachers in taught.items()}
     assert trained == {"student-1": "teachers.ranker-1", "student-2": "teachers.ranker-2"}
     assert [teacher.after for teacher in recipe.teachers.values()] == ["warm-up", "student-1"]
     (override,) = re.findall(r'stages\.distilled\.terms\.distil\.teacher="(.*?)"', page)
-    recipe = load("demo/distilled", f"stages.distilled.terms.distil.teacher={override}").recipe
+    recipe = load("demo/distilled", f"stages.distilled.terms.distil.teacher={override}")
     assert recipe.stages["distilled"].teachers["distil"].model == "runs/demo-ance/teachers/teacher"
     losses = {one for one in kinds("loss") if getattr(component_class("loss", one), "needs_teacher", False)}
     assert first_cells(page) == {*kinds("teacher"), *losses}

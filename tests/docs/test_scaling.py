@@ -25,12 +25,12 @@ VARIABLES: dict[str, str] = {}  # of the programs that `whole` has written
 
 def test_a_recipe_without_bm25_takes_its_ranking_from_a_file():
     (shown,) = re.findall(r"pyserini-ance train ([^\n]* bm25=null .*?)\n```", PAGE, re.DOTALL)
-    recipe = load(*shlex.split(shown.replace("\\\n", " "))).recipe
+    recipe = load(*shlex.split(shown.replace("\\\n", " ")))
     rankings = [str(source.file) for source in recipe.sources if source.kind == "ranking"]
     assert recipe.bm25 is None and rankings == ["bm25.train.negatives.trec"]
     alone = re.search(r"medquad/(rand, .*?) need `bm25=null` alone", PAGE)[1].replace(" and ", ", ")
     for name in re.findall(r"[\w-]+", alone):
-        assert load(f"medquad/{name}", "bm25=null").recipe.bm25 is None
+        assert load(f"medquad/{name}", "bm25=null").bm25 is None
 
 
 def test_the_shell_files_parse():
@@ -44,8 +44,8 @@ def test_the_shell_files_parse():
 def test_the_engines_are_settings_of_a_recipe():
     (engine,) = [yaml.safe_load(block) for block in blocks(PAGE, "yaml") if block.startswith("encoding:")]
     given = f"encoding={json.dumps(engine['encoding'])}"
-    assert load("demo/ance", given).recipe.encoding.engine.model == "BAAI/bge-base-en-v1.5"
-    assert load("demo/ance", "encoding.engine=ray").recipe.encoding.engine == "ray"
+    assert load("demo/ance", given).encoding.engine.model == "BAAI/bge-base-en-v1.5"
+    assert load("demo/ance", "encoding.engine=ray").encoding.engine == "ray"
 
 
 def test_one_file_starts_on_a_laptop_in_a_ray_job_and_on_the_machines_of_a_cloud(tmp_path):

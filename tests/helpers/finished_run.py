@@ -18,7 +18,7 @@ def finished(
     name: str = "set/ance",
 ) -> Path:
     """Rows but `bm25` and `untrained` are stages, with that RR@10 each; `beside` adds columns to the last."""
-    loaded = load(recipe, f"name={name}", "final_evaluation.measures=[RR@10]", *overrides).recipe
+    loaded = load(recipe, f"name={name}", "final_evaluation.measures=[RR@10]", *overrides)
     run = RunDir(folder)
     run.create(dump(loaded))
     columns = [loaded.final_evaluation.column(split, "RR@10") for split in loaded.final_evaluation.split]

@@ -24,4 +24,4 @@ def changed(recipe, *overrides: str):
     with TemporaryDirectory() as folder:
         path = Path(folder, "recipe.yaml")
         path.write_text(dump(recipe))
-        return load(path, *overrides).recipe
+        return load(path, *overrides)

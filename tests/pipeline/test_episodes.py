@@ -64,7 +64,7 @@ def test_at_the_end_the_training_queries_are_ranked_with_the_result(undisturbed,
     (record,) = [each for each in metrics if each["event"] == "training_queries"]
     result = encoder_hash(undisturbed, "epi-2-00000007")
     assert (record["stage"], record["step"], record["weights"]) == ("epi-2", 7, result)
-    encoder, collection = load_encoder(undisturbed / "model"), read_collection(load(recipe).recipe)
+    encoder, collection = load_encoder(undisturbed / "model"), read_collection(load(recipe))
     queries, documents = collection.split("train").queries, collection.documents
     vectors = encoder.encode(documents.take(range(len(documents))), "document")
     scores = encoder.encode(queries.take(range(15)), "query") @ vectors.T

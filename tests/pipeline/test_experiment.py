@@ -50,7 +50,7 @@ def test_a_run_leaves_what_it_promises(undisturbed):
     assert [
         (r["event"], r["step"]) for r in found["decisions"] if r["stage"] == "ance" and r["event"] != "best"
     ] == [("adopt", 0), ("adopt", 4), ("evaluate", 5), ("adopt", 8), ("evaluate", 10), ("stage_end", 10)]
-    ance = load(undisturbed / "recipe.yaml").recipe.stages["ance"]
+    ance = load(undisturbed / "recipe.yaml").stages["ance"]
     metrics = found["metrics"]
     happened = {of: {r["step"] for r in metrics if r["event"] == of} for of in ("generation", "dev")}
     assert happened == {"generation": refresh_steps(ance), "dev": evaluation_steps(ance)}

@@ -54,7 +54,7 @@ def recipe(small_recipe, tiny_roberta, tmp_path_factory):
 
 @pytest.fixture
 def loaded(recipe):
-    return load(recipe).recipe
+    return load(recipe)
 
 
 def ranked_by_hand(recipe, collection, split) -> list[list[str]]:

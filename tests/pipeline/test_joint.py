@@ -91,7 +91,7 @@ def test_negatives_are_mined_for_a_share_of_each_split(undisturbed):
     tables = [NegativeTable.load(folder) for folder in folders]
     assert [table.anchors.tolist() for table in tables] == [[0, 1, *range(4, 9)], [2, 3, *range(9, 15)]]
     static = NegativeTable.load(undisturbed / "negatives" / "ance-00000000" / "query.1")
-    ids = read_collection(load(undisturbed / "recipe.yaml").recipe).documents.ids
+    ids = read_collection(load(undisturbed / "recipe.yaml")).documents.ids
     asked = [*ASKED["few"], *ASKED["many"]]
     of_lines = [{ids[row] for row in line if row >= 0} for line in static.candidates]
     assert of_lines == [{ids[place - d] for d in (1, 2)} for place in asked]

@@ -157,7 +157,7 @@ def test_test_and_dev_queries_that_are_training_or_dev_queries_are_counted(queri
     splits = {"own": {"o": "other"}, "train": TRAIN, "test": queries}
     judged = {name: {id: {"d1": 1} for id in of_split} for name, of_split in splits.items()}
     collection = make_collection({"d1": "one", "d2": "two"}, splits, judged)
-    lines = data_warnings(load("demo/rand", ONE_QUERY, *overrides).recipe, collection)
+    lines = data_warnings(load("demo/rand", ONE_QUERY, *overrides), collection)
     assert len(lines) == bool(count)
     start = f"{count} of {len(queries)} queries of split 'test' are {what}"
     assert all(line.startswith(start) for line in lines)
@@ -178,7 +178,7 @@ def test_queries_that_are_documents_are_counted(queries, documents, ignored, cou
     splits = {"train": training, "test": queries}
     grades = {"train": {"t": dict.fromkeys(documents, 1)}, "test": judged}
     collection = make_collection(documents, splits, grades, ignore_identical_ids=ignored)
-    lines = data_warnings(load("demo/rand", ONE_QUERY, *RECIPE).recipe, collection)
+    lines = data_warnings(load("demo/rand", ONE_QUERY, *RECIPE), collection)
     assert [line.partition(" queries are documents")[0] for line in lines] == [str(count)] * bool(count)
 
 
@@ -187,7 +187,7 @@ def test_a_dev_split_of_the_data_that_hold_out_replaces_is_named(tmp_path, setti
     (tmp_path / "qrels").mkdir()
     (tmp_path / "qrels" / file).touch()
     data = f"data={{kind: beir, folder: {tmp_path}, hold_out: 5, splits: {{train: t, dev: qrels/dev.tsv}}}}"
-    recipe = load("demo/rand", ONE_QUERY, data, f"data.splits={settings}").recipe
+    recipe = load("demo/rand", ONE_QUERY, data, f"data.splits={settings}")
     ids = {"train": "q", "dev": "r", "test": "s"}
     qrels = {name: {id: {"d": 1}} for name, id in ids.items()}
     collection = make_collection({"d": "x"}, {name: {id: f"text of {id}"} for name, id in ids.items()}, qrels)

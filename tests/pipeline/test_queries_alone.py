@@ -37,7 +37,7 @@ def test_ltre_encodes_no_document_and_exports_the_start_models_beside_its_querie
     for side, same in (("documents", True), ("queries", False)):
         ours, theirs = (getattr(encoder.towers, side).parameters() for encoder in (exported, warm))
         assert all(torch.equal(*pair) for pair in zip(ours, theirs, strict=True)) is same, side
-    collection = read_collection(load(recipe).recipe)
+    collection = read_collection(load(recipe))
     queries, documents = collection.split("test").queries, collection.documents
     vectors = exported.encode(documents.take(range(30)), "document")
     scores = exported.encode(queries.take(range(5)), "query") @ vectors.T

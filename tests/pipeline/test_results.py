@@ -16,7 +16,7 @@ EXPORTED = {"notes": ["queries: as here"], "command": "search --index i"}
 
 
 def demo(*overrides: str) -> Recipe:
-    return load("demo/ance", "final_evaluation.measures=[RR@10]", *overrides).recipe
+    return load("demo/ance", "final_evaluation.measures=[RR@10]", *overrides)
 
 
 def judged_by(judgments: dict[str, dict[str, int]], threshold: int = 1) -> Collection:

@@ -31,7 +31,7 @@ def run(derived, tiny_bert, server, tmp_path_factory):
 
     def run(name: str, negatives: dict) -> Path:
         folder = tmp_path_factory.mktemp(name)
-        made = yaml.safe_load(dump(load(f"samples/{name}", f"encoder.model={tiny_bert}").recipe))
+        made = yaml.safe_load(dump(load(f"samples/{name}", f"encoder.model={tiny_bert}")))
         made.update(bm25=None, precision="fp32", device="cpu", cache=str(folder / "cache"))
         for stage in made["stages"].values():
             stage.update(FEW)
@@ -73,7 +73,7 @@ def test_the_tables_measures_are_those_of_ir_measures(run, derived, name, split,
     bm25 = {**ranked, "top_k": 20}
     folder = run(name, bm25 if name == "trec-dl" else {"kind": "random"})
     rows = read_json(folder / "measures.json")["rows"]
-    assert [row["row"] for row in rows] == ["untrained", *load(f"samples/{name}").recipe.stages]
+    assert [row["row"] for row in rows] == ["untrained", *load(f"samples/{name}").stages]
     parsed = [ir_measures.parse_measure(measure) for measure in measures.split()]
     found = read_run(folder / f"run.{split}.trec")
     values = ir_measures.calc_aggregate(parsed, graded(derived, folder, qrels), found)

@@ -221,10 +221,10 @@ def test_a_model_that_is_no_cross_encoder_is_refused_before_the_data_is_read(tmp
     two.save_pretrained(tmp_path)
     start = f"teachers.ranker-1.init_from={tmp_path}"
     with pytest.raises(ValueError, match="gives 2 scores per pair, expected one"):
-        check_before_reading(load("demo/ar2", start).recipe)
+        check_before_reading(load("demo/ar2", start))
     CLIPConfig().save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="is a clip, which cannot score pairs; start from another"):
-        check_before_reading(load("demo/ar2", start).recipe)
+        check_before_reading(load("demo/ar2", start))
 
 
 def test_retriever_and_cross_encoder_take_turns(run, tmp_path):

@@ -30,7 +30,7 @@ def recipe(small_recipe, tmp_path_factory):
 
 
 def test_the_small_tower_searches_the_vectors_of_the_whole_model(undisturbed, recipe):
-    model, collection = load_encoder(undisturbed / "model"), read_collection(load(recipe).recipe)
+    model, collection = load_encoder(undisturbed / "model"), read_collection(load(recipe))
     layers = [len(model.towers.tower(side).transformer.encoder.layer) for side in ("query", "document")]
     assert layers == [1, 2]
     start = load_encoder(undisturbed / "checkpoints" / "initial-00000000" / "encoder")

@@ -72,10 +72,10 @@ def own_classes(tmp_path, monkeypatch):
 
 def test_an_external_class_is_a_kind(base, write, own_classes):
     kind = "own_classes:Triplet"
-    recipe = load(base, f"stages.only.terms.query.loss={{kind: '{kind}', margin: 2}}").recipe
+    recipe = load(base, f"stages.only.terms.query.loss={{kind: '{kind}', margin: 2}}")
     loss = recipe.stages["only"].terms["query"].loss
     assert isinstance(loss, components.Component) and (loss.kind, loss.margin) == (kind, 2.0)
-    assert load(write("dumped", dump(recipe))).recipe == recipe
+    assert load(write("dumped", dump(recipe))) == recipe
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ SETS = sorted(path.parent.name for path in SHIPPED.glob("*/_published.yaml"))
 
 
 def test_expected_scores_survive_a_dump(base, write):
-    recipe = load(base, "expect={dev: {RR@10: 0.33, R@1000: 1}, dl19: {'R(rel=2)@1000': 0}}").recipe
+    recipe = load(base, "expect={dev: {RR@10: 0.33, R@1000: 1}, dl19: {'R(rel=2)@1000': 0}}")
     assert recipe.expect == {"dev": {"RR@10": 0.33, "R@1000": 1.0}, "dl19": {"R(rel=2)@1000": 0.0}}
-    assert load(write("dumped", dump(recipe))).recipe == recipe
-    assert load(base).recipe.expect == {}
+    assert load(write("dumped", dump(recipe))) == recipe
+    assert load(base).expect == {}
 
 
 def test_the_recipes_of_the_demo_expect_what_the_quick_start_shows():
@@ -20,7 +20,7 @@ def test_the_recipes_of_the_demo_expect_what_the_quick_start_shows():
     if not page.exists():
         pytest.skip("an installed package has no docs beside it")
     [row] = re.findall(r"^\| alone \|(.*)\|$", page.read_text(), re.MULTILINE)
-    recipes = [load(f"demo-small/{name}").recipe for name in ("rand-batch", "ance", "distilled")]
+    recipes = [load(f"demo-small/{name}") for name in ("rand-batch", "ance", "distilled")]
     assert [one.expect["test"]["nDCG@10"] for one in recipes] == list(map(float, row.split("|")))[2:]
 
 
@@ -33,9 +33,9 @@ AS_IN_THE_FILE = "stages.only.steps=10"
 def test_overrides_of_the_method_drop_the_figures_and_others_keep_them(base, write):
     one = write("one", "extends: base\nexpect: {dev: {RR@10: 0.3}}")
     for override in ("stages.only.steps=11", "data.relevance_threshold=2", "bm25.b=0.8"):
-        assert load(one, "seed=3", override).recipe.expect == {}
+        assert load(one, "seed=3", override).expect == {}
     for override in (*CHANCE_MACHINE_PATHS_AND_NUMERICS, AS_IN_THE_FILE):
-        assert load(one, override).recipe.expect == {"dev": {"RR@10": 0.3}}, override
+        assert load(one, override).expect == {"dev": {"RR@10": 0.3}}, override
 
 
 README = (SHIPPED / "README.md").read_text()
@@ -50,7 +50,7 @@ OF_SMALL_SETS = [name for name in shipped() if name.split("/")[0] in ("demo", "n
 def test_a_recipe_expects_the_mean_of_its_row_and_nothing_of_the_recipe_that_it_extends(name):
     apart = {"demo/nce": {"nDCG@10": 0.503, "RR@10": 0.451, "R@100": 0.877}}  # measured outside the table
     found = {**MEASURED, **apart}.get(name)
-    assert load(name).recipe.expect == ({"test": found} if found else {})
+    assert load(name).expect == ({"test": found} if found else {})
 
 
 @pytest.mark.parametrize("family", ["demo", "nfcorpus", "medquad"])
@@ -61,7 +61,7 @@ def test_the_table_has_all_recipes_of_a_family(family):
 
 @pytest.mark.parametrize("name", SETS)
 def test_every_file_has_an_address_and_every_split_its_counts(name):
-    data = load(next(one for one in shipped() if one.startswith(f"{name}/"))).recipe.data
+    data = load(next(one for one in shipped() if one.startswith(f"{name}/"))).data
     for _, path in data.files():
         official = data.official[path.name.removesuffix(".gz")]
         hosts = ("msmarco.z22.", "trec.nist.gov/", "dl.fbaipublicfiles.com/dpr/")
@@ -85,6 +85,6 @@ def test_the_judgments_are_those_of_the_real_files(shared_data):
     for (name, split), file in names.items():
         path = find_file(shared_data / "msmarco-topics-qrels" / f"qrels.{file}.txt", "qrels")
         judgments = list(trec_judgments(path))
-        published = load(f"{name}/dpr").recipe.data.published
+        published = load(f"{name}/dpr").data.published
         used = len({one.query for one in judgments if one.grade > 0})
         assert (len(judgments), used) == (published("judgments", split), published("used", split)), file

@@ -26,12 +26,12 @@ def test_a_key_is_set_once_or_replaces_that_of_a_file(tmp_path, monkeypatch):
 
 def test_values_are_those_of_overrides(base):
     grid = Grid.parse(["final_evaluation.measures=[RR@5],[RR@5, R@9]", "bm25={hits: 300},{k1: 2}"])
-    first, *_, last = [load(base, *grid.overrides(name)).recipe for name in grid.points]
+    first, *_, last = [load(base, *grid.overrides(name)) for name in grid.points]
     assert len(grid.points) == 4 and last.final_evaluation.measures == ("RR@5", "R@9")
     assert (first.bm25.hits, first.bm25.k1, last.bm25.k1) == (300, 0.9, 2)
     grid = Grid.parse(["seed=07,08", "name=a #1"])
     assert [point["name"] for point in grid.points.values()] == ["a #1", "a #1"]
-    assert [load(base, *grid.overrides(name)).recipe.seed for name in grid.points] == [7, 8]
+    assert [load(base, *grid.overrides(name)).seed for name in grid.points] == [7, 8]
 
 
 def test_names_fit_folders_and_differ():
@@ -104,13 +104,13 @@ def test_grids_of_settings_fit_recipes_that_ship(name):
     grid = Grid.parse([name])
     assert len(grid.points) == points
     for recipe in recipes:
-        assert len({dump(load(recipe, *grid.overrides(point)).recipe) for point in grid.points}) == points
+        assert len({dump(load(recipe, *grid.overrides(point))) for point in grid.points}) == points
 
 
 def test_starts_are_an_axis_and_each_published_row_of_them_has_its_recipe():
     """ANCE-Tele's Table 3: six methods and Zero-Shot, from three models; a recipe expects its own."""
     grid = Grid.parse(["start-encoders"])
-    recipes = [load(point["recipe"], *grid.overrides(name)).recipe for name, point in grid.points.items()]
+    recipes = [load(point["recipe"], *grid.overrides(name)) for name, point in grid.points.items()]
     models = {"bert-base-uncased", "Luyu/condenser", "Luyu/co-condenser-marco"}
     assert len(recipes) == 18 and {recipe.encoder.model for recipe in recipes} == models
     assert all("untrained" in recipe.final_evaluation.rows for recipe in recipes)
@@ -125,7 +125,7 @@ def test_starts_are_an_axis_and_each_published_row_of_them_has_its_recipe():
 def test_the_race_gives_both_methods_one_warm_up_one_budget_one_dev_cadence_and_three_seeds():
     grid, budgets, seeds = Grid.parse(["ltre-against-ance"]), set(), {}
     for name, point in grid.points.items():
-        warmup, method = load(point["recipe"], *grid.overrides(name)).recipe.stages.values()
+        warmup, method = load(point["recipe"], *grid.overrides(name)).stages.values()
         per_step = method.batch_queries
         budgets.add((warmup.model_dump_json(), method.steps * per_step, method.evaluate.model_dump_json()))
         runner = (point["recipe"], method.terms["query"].negatives[0].top_k)
@@ -139,9 +139,9 @@ def test_a_family_is_recipes_of_one_set_with_three_seeds_and_one_budget(family):
     """Steps x queries of a run, with those of the warm-up that it starts from."""
     grid, budgets = Grid.parse([family]), {}
     for name, point in grid.points.items():
-        stages = list(load(point["recipe"], *grid.overrides(name)).recipe.stages.values())
+        stages = list(load(point["recipe"], *grid.overrides(name)).stages.values())
         starts = [stage.init_from.recipe for stage in stages if stage.starts_from_checkpoint]
-        stages += [stage for start in starts for stage in load(start).recipe.stages.values()]
+        stages += [stage for start in starts for stage in load(start).stages.values()]
         budgets[point["recipe"]] = sum(stage.steps * stage.batch_queries for stage in stages)
     assert {point["seed"] for point in grid.points.values()} == {42, 43, 44}
     assert len(grid.points) == 3 * len(budgets)

@@ -22,13 +22,13 @@ def two(base, write):
 
 
 def start(path, *overrides: str, stage: str = "then"):
-    return load(path, *overrides).recipe.stages[stage].init_from
+    return load(path, *overrides).stages[stage].init_from
 
 
 def test_every_start_comes_back_from_the_dump(two, write):
     for value in ("initial", "{stage: only}", "{folder: a, stage: b}", "{recipe: demo/ance}", "{folder: a}"):
-        recipe = load(two, f"stages.then.init_from={value}").recipe
-        assert load(write("dumped", dump(recipe))).recipe == recipe
+        recipe = load(two, f"stages.then.init_from={value}")
+        assert load(write("dumped", dump(recipe))) == recipe
 
 
 def test_another_checkpoint_replaces_init_from_and_a_key_changes_it(two, write):
@@ -40,7 +40,7 @@ def test_another_checkpoint_replaces_init_from_and_a_key_changes_it(two, write):
 
 def test_stages_with_the_same_initial_checkpoint_share_a_row(two):
     def starts(*overrides: str) -> dict:
-        return load(two, *overrides).recipe.external_starts
+        return load(two, *overrides).external_starts
 
     one = {"start-only": InitFrom(folder="runs/x", stage="y")}
     assert starts() == starts("stages.then.init_from={folder: runs/x, stage: y}") == one

@@ -5,7 +5,7 @@ ANN = "[{kind: ann, top_k: 8}]"
 
 
 def test_teachers_follow_their_stages_in_the_order_of_the_recipe():
-    recipe = load("demo/ar2", f"teachers.more={{after: warm-up, negatives: {ANN}}}").recipe
+    recipe = load("demo/ar2", f"teachers.more={{after: warm-up, negatives: {ANN}}}")
     assert list(recipe.teachers_after("warm-up")) == ["ranker-1", "more"]
     assert list(recipe.teachers_after("iteration-1")) == ["ranker-2"]
     assert not recipe.teachers_after("iteration-2")

@@ -28,7 +28,7 @@ def make_run(tmp_path):
 
     def make(name: str, *generations: tuple[str, int, list | None], overrides: tuple[str, ...] = ()):
         run = RunDir(tmp_path / name)
-        run.create(dump(load("demo/ance", *overrides).recipe))
+        run.create(dump(load("demo/ance", *overrides)))
         records: list[dict] = [{"event": "step", "stage": "ance", "step": 0}]
         for stage, step, ranks in generations:
             adoption = {"event": "generation", "stage": stage, "step": step + 1, "checkpoint_step": step}

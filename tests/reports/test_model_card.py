@@ -122,6 +122,6 @@ def test_without_token_or_network_the_folder_is_ready(run, monkeypatch, token, r
 
 def test_publish_wants_a_run_and_a_name_of_the_hub(run, tmp_path):
     with pytest.raises(FileNotFoundError, match="is not a run directory"):
-        publish.main([str(tmp_path), "me/mine"])
+        publish.main([str(tmp_path / "cache"), "me/mine"])
     with pytest.raises(ValueError, match="Repo id must"):
         publish.main([str(run.folder), "a/b/c"])

@@ -60,7 +60,7 @@ def test_expected_scores_are_next_to_the_measured_ones(finished_run):
 def test_margins_of_different_sources_have_axes_of_their_own(base, tmp_path):
     """BM25's scores are a hundred times the model's: on one axis the model's margins would be flat."""
     run = RunDir(tmp_path / "run")
-    run.create(dump(load(base).recipe))
+    run.create(dump(load(base)))
     records = []
     for step, margin in ((0, 0.05), (4, 0.25)):
         tables = {
@@ -78,7 +78,7 @@ def test_margins_of_different_sources_have_axes_of_their_own(base, tmp_path):
 
 def test_a_failed_run_has_a_report_of_what_it_has(base, tmp_path):
     run = RunDir(tmp_path / "run")
-    run.create(dump(load(base).recipe))
+    run.create(dump(load(base)))
     with run.trainer.held():
         run.trainer.mark("failed", "stage only, step 2", reason=f"the disk is full {NASTY}")
     run.metrics.write_text(steps(2))

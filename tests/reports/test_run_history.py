@@ -66,7 +66,7 @@ def history(tmp_path) -> RunHistory:
     path = tmp_path / "two.yaml"
     path.write_text(json.dumps(recipe))
     run = RunDir(tmp_path / "run")
-    run.create(dump(load(path).recipe))
+    run.create(dump(load(path)))
     run.metrics.write_text("".join(json.dumps(record) + "\n" for record in RECORDS))
     return RunHistory(run)
 

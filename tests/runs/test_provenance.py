@@ -17,18 +17,18 @@ needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="there is no 
 
 @pytest.mark.parametrize("override", [*CHANCE_OR_MACHINE, *SETTINGS])
 def test_runs_that_differ_by_chance_or_machine_alone_share_a_hash(override):
-    same = config_hash(load("demo/ance", override).recipe) == config_hash(load("demo/ance").recipe)
+    same = config_hash(load("demo/ance", override)) == config_hash(load("demo/ance"))
     assert same == (override in CHANCE_OR_MACHINE)
 
 
 def test_runs_that_start_from_seeds_of_one_recipe_share_a_hash(tmp_path):
     def started(warm_up: str, *overrides: str) -> str:
         folder = tmp_path / "-".join([warm_up, *overrides]).replace("/", "-")
-        RunDir(folder).create(dump(load(warm_up, *overrides).recipe))
-        return config_hash(load("demo/bm25-rand", f"stages.rand.init_from={{folder: {folder}}}").recipe)
+        RunDir(folder).create(dump(load(warm_up, *overrides)))
+        return config_hash(load("demo/bm25-rand", f"stages.rand.init_from={{folder: {folder}}}"))
 
     assert started("demo/warmup", "seed=1") == started("demo/warmup", "seed=2")
-    of_recipe = config_hash(load("demo/bm25-rand").recipe)
+    of_recipe = config_hash(load("demo/bm25-rand"))
     assert len({started("demo/warmup"), started("demo/bm25"), of_recipe}) == 3
 
 

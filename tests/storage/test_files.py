@@ -141,7 +141,7 @@ def test_a_truncated_last_line_is_skipped_and_overwritten(tmp_path, cut):
 LIMITED = """
 import resource, sys
 from pathlib import Path
-from pyserini_ance.storage.files import BlockFile, write_whole
+from pyserini_ance.storage.files import reserve, write_at, write_whole
 
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 folder = Path(sys.argv[1])
@@ -152,11 +152,11 @@ def show_error(call):
     except OSError as error:
         print("OSError", error.errno, Path(error.filename).name)
 
-show_error(lambda: BlockFile(folder / "reserved", 2000))
-growing = BlockFile(folder / "growing", 0)
-growing.write_at(0, b"x" * 900)
-show_error(lambda: growing.write_at(900, b"x" * 900))
-growing.close()
+show_error(lambda: reserve(folder / "reserved", 2000))
+growing = folder / "growing"
+reserve(growing, 0)
+write_at(growing, 0, b"x" * 900)
+show_error(lambda: write_at(growing, 900, b"x" * 900))
 (folder / "whole").write_text("old")
 show_error(lambda: write_whole(folder / "whole", "x" * 2000))
 print((folder / "whole").read_text(), sorted(path.name for path in folder.iterdir()))

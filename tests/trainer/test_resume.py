@@ -237,7 +237,7 @@ RECORDS = [
 
 
 def recipe(*overrides: str) -> Recipe:
-    return load("demo/ance", *overrides).recipe
+    return load("demo/ance", *overrides)
 
 
 @pytest.fixture

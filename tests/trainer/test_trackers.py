@@ -24,7 +24,7 @@ def log_steps(run: RunDir, stage: str, first: int, last: int) -> None:
 
 def run_until_killed_and_resumed(folder, name: str) -> RunDir:
     """Two stages; in the second, steps 2 and 3 were done when the run was killed, and step 2 is repeated."""
-    recipe = load("demo/ance", f"log_with={name}").recipe
+    recipe = load("demo/ance", f"log_with={name}")
     run = RunDir(folder)
     folder.mkdir()
     with tracking(recipe, run):
@@ -118,7 +118,7 @@ def test_a_resumed_run_goes_on_where_the_killed_one_was(recorder, tmp_path):
 def test_a_tracker_that_fails_does_not_end_the_run(recorder, tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(recorder, "fails_at", 1)
     run = RunDir(tmp_path)
-    with tracking(load("demo/ance", "log_with=wandb").recipe, run):
+    with tracking(load("demo/ance", "log_with=wandb"), run):
         log_steps(run, "warm", 0, 3)
     assert caplog.messages == ["wandb failed and gets nothing more: no network"]
     assert len(read_json_lines(run.metrics)) == 7
@@ -131,7 +131,7 @@ def test_a_tracker_that_is_missing_or_fails_ends_the_run_before_training(recorde
 
     monkeypatch.setattr(recorder, "start", refuse)
     expected = "log_with: wandb cannot be started: no network. Without network set WANDB_MODE=offline"
-    recipe = load("demo/ance", "log_with=wandb").recipe
+    recipe = load("demo/ance", "log_with=wandb")
     with pytest.raises(RuntimeError, match=expected), tracking(recipe, RunDir(tmp_path)):
         pytest.fail("training began")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)

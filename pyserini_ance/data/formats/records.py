@@ -225,6 +225,9 @@ def _table(path: Path, delimiter: str) -> Iterator[Any]:
     try:
         for cells in reader:
             if cells and not header:
+                if repeated := next((name for name in cells if name and cells.count(name) > 1), ""):
+                    cure = "rename or delete the others"
+                    raise start.error(f"several columns {shown(repeated)}", "one of a name", cure)
                 yield (header := cells)
             elif cells and len(cells) != len(header):
                 problem = f"{len(cells)} columns in {shown(cells)}"
@@ -262,28 +265,36 @@ def read_table(
     """Each record of a file (JSONL, JSON, CSV, TSV, parquet) as strings by what they are; null is "".
 
     names: what is read, and the names that its column may have, compared without case, `-`, `_` and blanks.
-    A record without a column lacks it. unread: gets the names of other columns, but of parquet.
+    A record without a column lacks it. unread: gets the names of other columns.
 
     Raises ValueError, with file and line, if a record lacks what is `needed`, or a value is neither a string
     nor a whole number; `key` names the argument.
     """
+
+    def find(keys: Sequence[str], line: Line) -> dict[str, str]:
+        found = found_columns(keys, names)
+        if unread is not None:
+            unread.update({*keys} - {*found.values()})
+        if missing := [what for what in needed if what not in found]:
+            expected = f"a column of {missing[0]}: {names[missing[0]].replace(' ', ', ')}"
+            raise line.error(f"columns {shown(', '.join(keys))}", expected, "rename the column")
+        return found
+
     columns: list[str] = []
     if extension(path) == PARQUET:
         import pyarrow.parquet
 
-        columns = list(found_columns(pyarrow.parquet.read_schema(path).names, names).values())
+        header = pyarrow.parquet.read_schema(path).names
+        columns = list(find(header, Line(path, 1, "")).values())
     keys: list[str] | None = None
     found: dict[str, str] = {}
     for record in read_named_rows(path, columns, key):
         if list(record.values) != keys:  # objects of JSON may differ
             keys = list(record.values)
-            found = found_columns(keys, names)
-            if unread is not None:
-                unread |= {*keys} - {*found.values()}
-            if missing := [what for what in needed if what not in found]:
-                expected = f"a column of {missing[0]}: {names[missing[0]].replace(' ', ', ')}"
-                line = record.line if extension(path) in JSON else Line(path, 1, "")
-                raise line.error(f"columns {shown(', '.join(keys))}", expected, "rename the column")
+            found = find(keys, record.line if extension(path) in JSON else Line(path, 1, ""))
+        for column, value in record.values.items():  # pandas makes a float of a grade beside an empty one
+            if isinstance(value, float) and value.is_integer():
+                record.values[column] = int(value)
         texts = {
             what: record.id(column) if isinstance(record.values[column], int) else record.text(column)
             for what, column in found.items()

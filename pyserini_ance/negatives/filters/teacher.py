@@ -5,7 +5,6 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.negatives.filters.base import Candidates, Filter
 from pyserini_ance.negatives.table import PADDING
 from pyserini_ance.negatives.teachers.base import Teacher, TeacherContext, score_keys
@@ -47,10 +46,6 @@ class TeacherFilter(Filter):
     @property
     def promotes(self) -> bool:
         return self.then == "promote"
-
-    def check_data(self, anchor_set: AnchorSet) -> None:
-        _ = self.teacher.files
-        super().check_data(anchor_set)
 
     def mask(self, candidates: Candidates) -> np.ndarray:
         anchor_set, snapshot = candidates.anchor_set, candidates.snapshot

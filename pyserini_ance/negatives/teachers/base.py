@@ -71,11 +71,6 @@ class Teacher(MiningComponent):
 
     compares_candidates: ClassVar[bool] = False
 
-    @property
-    def files(self) -> tuple[Path, ...]:
-        """The files that the scores come from. Raises FileNotFoundError for a missing file."""
-        return ()
-
     @abstractmethod
     def score(self, pairs: Pairs, context: TeacherContext) -> np.ndarray:
         """(P,) float32, the teacher's own scores (logits, never squashed); NaN for a pair without one.

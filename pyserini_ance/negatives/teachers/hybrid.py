@@ -1,6 +1,5 @@
 """The mean of teachers, such as BM25 and the retriever in training."""
 
-from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
@@ -35,10 +34,6 @@ class Hybrid(Teacher):
     """The teachers to add up."""
 
     compares_candidates: ClassVar[bool] = True
-
-    @property
-    def files(self) -> tuple[Path, ...]:
-        return tuple(path for teacher in self.teachers for path in teacher.files)
 
     def score(self, pairs: Pairs, context: TeacherContext) -> np.ndarray:
         total = np.zeros(len(pairs), np.float32)

@@ -19,7 +19,7 @@ def test_shipped_scores_name_evaluated_splits_and_recipes(name):
     rows = read_published(SHIPPED / name).rows
     assert len(rows) > 2 and {split for row in rows for split in row.figures} <= SPLITS
     for method in {row.method for row in rows} - {None, "bm25-search", "untrained"}:
-        assert load(f"{name}/{method}").recipe.name == f"{name}/{method}"
+        assert load(f"{name}/{method}").name == f"{name}/{method}"
 
 
 def test_rows_are_read_with_their_splits_and_the_measures_of_other_commands(tmp_path):

@@ -44,7 +44,7 @@ def test_the_page_has_a_row_for_each_table_and_figure_with_a_command():
 @pytest.mark.parametrize("command", TRAINED)
 def test_what_is_trained_is_a_recipe_or_a_grid(command):
     words = command.split()[1:]
-    assert len(Grid.parse(words[1:]).points) > 1 if words[0] == "--grid" else load(*words).recipe.stages
+    assert len(Grid.parse(words[1:]).points) > 1 if words[0] == "--grid" else load(*words).stages
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +133,7 @@ def _measure_a_recipe(folder: Path, runs: Path) -> None:
     name = "ance" if (folder / "ance.yaml").exists() else "ance-firstp"
     run = finished(runs / "one", folder / f"{name}.yaml", {"last": 0.123}, name=f"{folder.name}/{name}")
     results = json.loads((run / "measures.json").read_text())
-    recipe = load(f"{folder.name}/{name}").recipe
+    recipe = load(f"{folder.name}/{name}")
     columns = recipe.final_evaluation.columns.values()
     results["rows"] = [{"row": "last", **dict.fromkeys(columns, 0.123), "train seconds": 1.0}]
     (run / "measures.json").write_text(json.dumps(results))

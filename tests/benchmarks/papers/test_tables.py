@@ -245,7 +245,7 @@ def test_forgetting_by_episode(folder, run):
     """One of four queries ranks worse at the end of the stage than at its start."""
     mined = "stages.only.terms.query.negatives=[{kind: ann, top_k: 100}]"
     mining = (mined, "stages.only.refresh={every_steps: 5}")
-    run.recipe.write_text(dump(load(run.recipe, *mining).recipe))
+    run.recipe.write_text(dump(load(run.recipe, *mining)))
     about = {"event": "generation", "stage": "only", "tables": {"query.0": {"positives": {}}}}
     generations = {0: [1, 4, 7, 9], 5: [2, 1, 7, 9]}
     run.metrics.write_text("".join(json.dumps({**about, "checkpoint_step": n}) + "\n" for n in generations))

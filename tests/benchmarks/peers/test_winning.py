@@ -16,7 +16,7 @@ def test_all_rows_have_the_same_settings_and_what_has_finished_is_kept(name, tmp
     ours, peers, compared = [], [], []
 
     def train_rows(recipe, overrides, method, folder, overwrite):
-        peers.append((method, load(recipe, *overrides).recipe))
+        peers.append((method, load(recipe, *overrides)))
         folder.mkdir(parents=True)
         (folder / "measures.json").touch()
 
