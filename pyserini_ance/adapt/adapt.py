@@ -59,8 +59,8 @@ def adapt(request: Request, overrides: Sequence[str] = (), plans: bool = False) 
             return str(announced)
         recipe, run = load_recipe(output / RECIPE, *overrides), RunDir(output / "run")
         compares = (output / "data" / "qrels" / f"{COMPARED}.tsv").exists()
-        needed, splits = {COMPARED} if compares else {"dev", "test"}, recipe.final_evaluation.split
-        if not needed <= set(splits):
+        needed, splits = [COMPARED] if compares else ["dev", "test"], recipe.final_evaluation.split
+        if not {*needed} <= {*splits}:
             problem = f"final_evaluation.split has {', '.join(splits)}; the verdict needs {', '.join(needed)}"
             raise ValueError(f"{problem}; leave that key as it is in {output / 'data' / RECIPE}")
         if plans:
@@ -69,7 +69,7 @@ def adapt(request: Request, overrides: Sequence[str] = (), plans: bool = False) 
             return f"{text}\n\n{measured_plan(recipe, steps, scratch)}"
         _train(recipe, run)
         to_judge = output / "to_judge.csv" if recipe.train_name == "unjudged" else None
-        found = verdict.judge(run, run.model) if not compares else verdict.compare(run, COMPARED, to_judge)
+        found = verdict.compare(run, COMPARED, to_judge) if compares else verdict.judge(run, run.model)
         write_json(output / "verdict.json", vars(found))
         parquet = run.folder / "parquet"
         if not parquet.exists():

@@ -89,7 +89,7 @@ def judge(run: RunDir, model: Path) -> Verdict:
         if name == BASE:
             continue
         rivals = dict.fromkeys((BASE, untrained) if name == chosen else (BASE,))
-        # Negated, so that one call corrects for the number of rivals: of `name` over each of them.
+        # Both sides are negated: one call compares `name` with each rival, and corrects p for their number.
         found = differences({one: -values[one] for one in rivals if one != name}, -values[name])
         shown = "; ".join(f"over {rival} {one}" for rival, one in found.items())
         if all(one.mean > 0 and one.p < LEVEL for one in found.values()):

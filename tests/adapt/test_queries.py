@@ -227,6 +227,7 @@ def test_no_text_is_on_two_sides(tmp_path, splits, monkeypatch):
     if len(splits) < 3:
         assert not texts["dev"] & texts["test"]
     assert found.supervision() == "judged" and found.unjudged == ["u"]
+    assert found.has_test == ("test" in splits)
 
 
 @pytest.mark.parametrize("name", ["dev", "test", "dl19"])

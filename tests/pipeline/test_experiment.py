@@ -170,17 +170,20 @@ def test_a_signal_saves_the_step_and_the_printed_command_continues(server, recip
 @pytest.mark.parametrize(
     ("error", "cure"),
     [
-        (SettingError("Lower it."), "change the recipe and start again with: --output {} --over"),
-        (LossNotFinite("no"), "change the recipe and start again with: --output {} --overwrite"),
-        (RuntimeError("no GPU"), "continue with: pyserini-ance train {0}/recipe.yaml --output {0} --resume"),
+        (SettingError("Lower it."), "change the recipe and start again with: --output '{}' --over"),
+        (LossNotFinite("no"), "change the recipe and start again with: --output '{}' --overwrite"),
+        (
+            RuntimeError("no GPU"),
+            "continue with: pyserini-ance train '{0}/recipe.yaml' --output '{0}' --resume",
+        ),
     ],
 )
 def test_the_advice_fits_the_error(small_recipe, tmp_path, caplog, error, cure):
-    run = experiment.Experiment(small_recipe(STAGES), tmp_path / "run", World())
+    run = experiment.Experiment(small_recipe(STAGES), tmp_path / "a run", World())
     run.run_dir.create("")
     run.run_dir.trainer.mark("running", "stage warm, step 3")
     with pytest.raises(type(error)), run.run_dir.trainer.recording_the_end(), run.advising():
         raise error
-    assert f"failed at stage warm, step 3; {cure.format(tmp_path / 'run')}" in caplog.messages[-1]
+    assert f"failed at stage warm, step 3; {cure.format(tmp_path / 'a run')}" in caplog.messages[-1]
     recorded = state(run.run_dir.folder)
     assert (recorded["status"], recorded["where"]) == ("failed", "stage warm, step 3")

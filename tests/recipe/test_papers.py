@@ -445,18 +445,12 @@ def test_rocketqas_thresholds_are_logits_of_the_class_weighted_cross_encoder(tau
 # --- what hangs together
 
 
-def most_candidates(source, former: int) -> int:
-    if source.uses_previous_tables:
-        return former
-    return source.top_k or sum(most_candidates(one, former) for one in source.sources)
-
-
 @pytest.mark.parametrize("name, first", [("msmarco-passage", 60), ("nq", 160), ("triviaqa", 160)])
 def test_the_pools_of_anceteles_code_grow_by_all_previous_tables(name, first):
     former, found = 0, []
     for stage in recipe(f"{name}/ance-tele-reference").stages.values():
         (source,) = stage.terms["query"].negatives
-        former = most_candidates(source, former)
+        former = sum(former if one.uses_previous_tables else one.top_k for one in source.sources)
         found.append(former)
     assert found == [first, 2 * first, 3 * first]
 

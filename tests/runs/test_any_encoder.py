@@ -7,11 +7,16 @@ from pyserini_ance.runs.any_encoder import encoder_source, load_any_encoder
 
 
 def test_a_run_is_its_model(tmp_path):
-    (tmp_path / "recipe.yaml").touch()
-    with pytest.raises(FileNotFoundError, match="model is missing: the run has not finished"):
-        encoder_source(tmp_path)
-    (tmp_path / "model").mkdir()
-    assert encoder_source(str(tmp_path)) == str(tmp_path / "model")
+    run = tmp_path / "an adaptation" / "run"
+    run.mkdir(parents=True)
+    (run / "recipe.yaml").touch()
+    for folder in (run, run.parent):
+        with pytest.raises(
+            FileNotFoundError, match=f"has not finished; .* train '{run}/recipe.yaml' --output "
+        ):
+            encoder_source(folder)
+    (run / "model").mkdir()
+    assert encoder_source(str(run)) == encoder_source(run.parent) == str(run / "model")
 
 
 def test_a_name_that_cannot_be_had_is_named(monkeypatch):
