@@ -89,7 +89,7 @@ def test_installed_wheel_runs_the_demo(wheel, tmp_path):
     def train(*arguments: str) -> str:
         command = [tmp_path / "venv/bin/pyserini-ance", "train", "demo-small/rand-batch", *arguments]
         done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
+        assert done.returncode == 0 and "_pytree" not in done.stderr, done.stderr
         return done.stdout
 
     small = ["cache=cache", "threads=1", "data.packages=[networkx]", "data.max_documents=400", "bm25=null"]

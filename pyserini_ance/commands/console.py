@@ -49,6 +49,7 @@ def run(main: Callable[[], int | None]) -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    logging.getLogger("torch.utils._pytree").setLevel(logging.ERROR)  # it warns of what torchao does
     try:
         code = main() or 0
         sys.stdout.flush()

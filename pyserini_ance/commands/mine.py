@@ -1,5 +1,6 @@
 """`pyserini-ance mine`: mine hard negatives with any encoder over any collection, for any trainer."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -65,14 +66,15 @@ def main(
     )
     own_files = [Path(settings["file"])] if settings.get("file") else []
     if output is not None:
-        check_not_input(output, [collection, *collection_files(collection), *own_files])
+        check_not_input(output, [collection, *collection_files(collection, split), *own_files])
         output.parent.mkdir(parents=True, exist_ok=True)
     given = parsing.encoder_settings(encoder_settings)
     with logging_redirect_tqdm(), World.join(device).session() as world:
         model = load_any_encoder(encoder, world.device, given=given)
+        load = partial(load_collection, collection, cache=cache, splits=[split])
         if world.size > 1:  # the others then find it in the cache
-            world.on_main(lambda: load_collection(collection, cache=cache) and None)
-        texts = load_collection(collection, cache=cache)
+            world.on_main(lambda: load() and None)
+        texts = load()
         encoding = Encoding(precision=precision, tokens_per_batch=tokens_per_batch)
         common: Any = {"seed": seed, "encoding": encoding, "cache": cache_folder(cache), "world": world}
         if output is None:

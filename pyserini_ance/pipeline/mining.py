@@ -41,27 +41,31 @@ GENERATION = "mined"
 NUM_NEGATIVES = 8
 
 
-def collection_files(settings: str | Path) -> list[Path]:
-    """The files that `load_collection` reads the collection from; it raises the same."""
-    return _read_data(settings).input_files()
+def collection_files(settings: str | Path, split: str) -> list[Path]:
+    """The files that `load_collection` reads a split from; it raises the same."""
+    return _read_data(settings, [split]).input_files()
 
 
 def load_collection(
-    settings: Mapping[str, Any] | str | Path, *, cache: str | Path | None = None
+    settings: Mapping[str, Any] | str | Path,
+    *,
+    cache: str | Path | None = None,
+    splits: Sequence[str] | None = None,
 ) -> Collection:
     """Read and check a collection: documents, and splits of queries with judgments.
 
     settings: the `data:` section of a recipe, such as `{"kind": "beir", "folder": "data/scifact"}`, or a YAML
     file that holds one (a whole recipe file has it under `data`); a split that is None is not read. cache:
     where the collection is stored, memory-mapped, and found again without reading unchanged files (default:
-    the recipes'). Raises ValueError naming the key, or the file and line, FileNotFoundError for missing
-    files, and IsADirectoryError for a folder in place of its settings.
+    the recipes'). splits: those that are read (default: all). Raises ValueError naming the key, or the file
+    and line, FileNotFoundError for missing files, and IsADirectoryError for a folder in place of its
+    settings.
     """
-    data = _read_data(settings)
+    data = _read_data(settings, splits)
     return cached_collection(cache_folder(cache), data, {}, data.read)
 
 
-def _read_data(settings: Mapping[str, Any] | str | Path) -> Format:
+def _read_data(settings: Mapping[str, Any] | str | Path, splits: Sequence[str] | None) -> Format:
     expected = "the `data` section of a recipe, or a YAML file of it; data in memory goes to make_collection"
     check_type("settings", settings, str | Path | Mapping, expected)
     origin = "collection" if isinstance(settings, Mapping) else str(settings)
@@ -82,7 +86,7 @@ def _read_data(settings: Mapping[str, Any] | str | Path) -> Format:
         settings = merge({}, {"data": dict(settings)}, origin)["data"]  # without the splits that are null
     data = read_component("data", settings, origin)
     assert isinstance(data, Format)
-    return data.of_splits(data.split_names)
+    return data.of_splits(data.split_names if splits is None else splits)
 
 
 def read_source(

@@ -37,7 +37,11 @@ def test_negatives_and_a_table(files, tmp_path, capsys):
 
 
 def test_the_command_writes_what_the_function_mines(files, tiny_bert, tmp_path):
-    settings = ["--encoder-settings", "length_tokens={document: 20}"]
+    """Files of another split need not exist."""
+    data = yaml.safe_load((tmp_path / "collection.yaml").read_text())
+    data["splits"]["gone"] = {**data["splits"]["train"], "qrels": "gone.txt"}
+    (tmp_path / "more.yaml").write_text(yaml.safe_dump(data))
+    settings = ["--encoder-settings", "length_tokens={document: 20}", "--collection", "more.yaml"]
     mine.main([*files, "--top-k", "10", "--num-negatives", "2", "--seed", "3", *settings])
     collection = api.load_collection(tmp_path / "collection.yaml", cache=files[7])
     encoder = api.load_encoder(tiny_bert, device="cpu", length_tokens={"document": 20})

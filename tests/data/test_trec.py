@@ -7,7 +7,7 @@ import pytest
 from pyserini_ance.data.trec import best_first, read_hits, read_qrels, read_run, write_run
 
 WHOLE = "expected a whole number of at most nine digits"
-NO_SCORES, NO_GRADES = ("nan", "inf", "1e999", "1_0", "\u0661"), ("1.0", "1_0", "99999999999")
+NO_SCORES, NO_GRADES = ("nan", "inf", "1e999", "1_0", "\u0661"), ("1.5", "1_0", "99999999999")
 RUN, QRELS, BEIR = b"q1 Q0 d1 1 2.5 t\n", b"q1 0 d1 1\n", b"q1\td1\t1\n"
 
 
@@ -29,7 +29,7 @@ def test_run_is_read_by_query_and_document(tmp_path, name):
     ("text", "expected"),
     [
         (b"\xef\xbb\xbfq1 0 d1 2\r\nq1\tQ0 d2\t-1\r\nq1 0 d1 2\n", {"q1": {"d1": 2, "d2": -1}}),
-        (b"q1\td1\t2\nq1\t0\t0\n007\tscore\t1\n", {"q1": {"d1": 2, "0": 0}, "007": {"score": 1}}),
+        (b"q1\td1\t2.0\nq1\t0\t0.\n007\tscore\t1\n", {"q1": {"d1": 2, "0": 0}, "007": {"score": 1}}),
         *(
             (f"\n\n{header}\nq1\td1\t2\n".encode(), {"q1": {"d1": 2}})
             for header in ("q\td\tscore", "Query ID\tdoc_id\tRelevance", '"query-id"\t"corpus-id"\t"label"')

@@ -1,6 +1,5 @@
 """Tables that Hugging Face's package datasets loads, from the hub or local files and folders."""
 
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -15,7 +14,6 @@ from pyserini_ance.data.trec import Judgment
 from pyserini_ance.recipe.components import Settings
 
 Columns = Mapping[str, str | None]
-_POINT = re.compile(r"\.0*\Z")
 SAVED = ("state.json", "dataset_dict.json")  # the files of a folder that save_to_disk wrote
 
 # The names of the columns, unless `columns` says otherwise, and those that a table need not have.
@@ -142,8 +140,7 @@ def _load(table: Table, path: Path) -> Any:
 
 def _judgment(row: Record, columns: Mapping[str, str]) -> Judgment:
     query, document = row.id(columns["query"]), row.id(columns["document"])
-    # Some tables write grades as strings, and others as numbers with a decimal point.
     grade = columns.get("grade", "")
-    value = _POINT.sub("", str(row.values.get(grade))) if grade else 1
+    value = row.values.get(grade) if grade else 1
     cure = "correct the row, or set `columns: {grade: ...}` to another column, or null"
     return Judgment(row.line, query, document, grade_of(row.line, value, grade, cure))

@@ -23,7 +23,7 @@ UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)  # as spreadsheets and edito
 # json raises these, too, for numbers of thousands of digits and thousands of nested levels.
 BEYOND = (ValueError, RecursionError)
 
-_WHOLE_NUMBER = re.compile("[+-]?[0-9]{1,9}")
+_WHOLE_NUMBER = re.compile(r"([+-]?[0-9]{1,9})(\.0*)?")  # tables write 1.0
 _SEPARATORS = re.compile('[-_ "]+')
 JSON = (".json", ".jsonl", ".ndjson")
 
@@ -159,10 +159,10 @@ def grade_of(line: Line, value: Any, name: str = "grade", cure: str = "correct t
     Raises ValueError for numbers that tools read differently: digits of other scripts, underscores, more than
     32 bits.
     """
-    text = str(value).strip()  # of more characters than int() strips
-    if not _WHOLE_NUMBER.fullmatch(text):
+    match = _WHOLE_NUMBER.fullmatch(str(value).strip())  # of more characters than int() strips
+    if not match:
         raise line.error(f"{name} {shown(value)}", "a whole number of at most nine digits", cure)
-    return int(text)
+    return int(match[1])
 
 
 def is_utf8(text: str) -> bool:

@@ -115,7 +115,7 @@ READERS = {
         ("json", '{"id": ' + "[" * 100_000, r"malformed JSON \(maximum recursion depth .*\)"),
         *(
             ("grade", text, f"grade .*{text[:60]}.*; expected a whole number of at most nine digits; correct")
-            for text in ("", "x", "1.0", "1_0", "0x1", "\u0661", "1 0", "9999999999", "9" * 5000, "--1")
+            for text in ("", "x", "1.5", ".0", "1_0", "0x1", "\u0661", "1 0", "9999999999", "9" * 5000, "--1")
         ),
     ],
 )
