@@ -13,6 +13,7 @@ from helpers.finished_run import finished
 
 from benchmarks.papers import __main__ as papers
 from pyserini_ance.pipeline import experiment
+from pyserini_ance.pipeline.grid import GridRuns
 from pyserini_ance.recipe.grid_spec import Grid
 from pyserini_ance.recipe.load import SHIPPED, dump, load
 
@@ -42,9 +43,13 @@ def test_the_page_has_a_row_for_each_table_and_figure_with_a_command():
 
 
 @pytest.mark.parametrize("command", TRAINED)
-def test_what_is_trained_is_a_recipe_or_a_grid(command):
-    words = command.split()[1:]
-    assert len(Grid.parse(words[1:]).points) > 1 if words[0] == "--grid" else load(*words).stages
+def test_what_is_trained_is_a_recipe_or_a_grid(command, tmp_path):
+    named, _, grid = command.removeprefix("train ").partition("--grid ")
+    words = named.split()
+    if grid:
+        assert len(GridRuns(*(words or [None]), [], Grid.parse([grid]), tmp_path).check()) > 1
+        return
+    assert load(*words).stages
 
 
 @pytest.fixture(scope="module")
