@@ -12,8 +12,7 @@ import pytest
 from helpers.finished_run import finished
 
 from benchmarks.papers import __main__ as papers
-from pyserini_ance.pipeline import experiment
-from pyserini_ance.pipeline.grid import GridRuns
+from pyserini_ance.pipeline import experiment, grid
 from pyserini_ance.recipe.grid_spec import Grid
 from pyserini_ance.recipe.load import SHIPPED, dump, load
 
@@ -21,8 +20,7 @@ from .conftest import stage
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "guides" / "reproduce.md").read_text(encoding="utf-8")
-ROWS = re.findall(r"^\| (?:ANCE|LTRe|DANCE|ANCE-Tele) \|.*", PAGE, re.MULTILINE)
-ROWS = [row.split(" | ") for row in ROWS]
+ROWS = [row.split(" | ") for row in re.findall(r"^\| (?:ANCE|LTRe|DANCE|ANCE-Tele) \|.*", PAGE, re.MULTILINE)]
 COMMANDS = dict.fromkeys(command for row in ROWS for command in re.findall(r"`([^`]+)`", row[2]))
 TRAINED = [command for command in COMMANDS if command.startswith("train ")]
 OF_RUNS = [command for command in COMMANDS if not command.startswith("train ")]
@@ -44,12 +42,9 @@ def test_the_page_has_a_row_for_each_table_and_figure_with_a_command():
 
 @pytest.mark.parametrize("command", TRAINED)
 def test_what_is_trained_is_a_recipe_or_a_grid(command, tmp_path):
-    named, _, grid = command.removeprefix("train ").partition("--grid ")
-    words = named.split()
-    if grid:
-        assert len(GridRuns(*(words or [None]), [], Grid.parse([grid]), tmp_path).check()) > 1
-        return
-    assert load(*words).stages
+    recipe, _, axes = command.removeprefix("train ").partition("--grid ")
+    runs = grid.GridRuns(recipe.strip() or None, [], Grid.parse([axes]), tmp_path) if axes else None
+    assert len(runs.check()) > 1 if runs else load(*recipe.split()).stages
 
 
 @pytest.fixture(scope="module")
