@@ -18,13 +18,12 @@ from pyserini_ance.data.collection import SIDES, Side
 from pyserini_ance.encoders.config import SIDE_FILE, TOWERS
 from pyserini_ance.encoders.towers import TwoTower, find_layers
 from pyserini_ance.recipe.components import SettingError, did_you_mean
-from pyserini_ance.recipe.stage import Lora
+from pyserini_ance.recipe.stage import Lora, Stage
 from pyserini_ance.storage.files import read_json_object, sha256_json
 from pyserini_ance.storage.publish import read_manifest
 
 if TYPE_CHECKING:
     from pyserini_ance.encoders.encoder import Encoder
-    from pyserini_ance.recipe.stage import Stage
 
 FILE = "adapters.safetensors"
 KEY = "adapters"  # in the side file
@@ -106,7 +105,7 @@ def require_package(name: str, key: str) -> None:
         raise RuntimeError(f"{key} needs {name}; install it: pip install 'pyserini_ance[{name}]'")
 
 
-def check_trainable(towers: TwoTower, stage: "Stage", key: str, shards: bool = False) -> None:
+def check_trainable(towers: TwoTower, stage: Stage, key: str, shards: bool = False) -> None:
     """Raise SettingError, with the stage's `key`, for towers that have no layers for `lora` or for
     `gradient_checkpointing`; ValueError for layers that cannot be found to share them out (`shards`)."""
     from transformers.pytorch_utils import Conv1D

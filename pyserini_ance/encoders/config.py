@@ -127,8 +127,7 @@ class EncoderConfig(Settings):
             sources = {side: resolve_model(models[side]) for side in SIDES}
         except FileNotFoundError:  # said when the weights are loaded
             return values
-        are_saved = [is_saved(source) for source in sources.values()]
-        if not any(are_saved):
+        if not any(map(is_saved, sources.values())):
             return merge(text_settings(sources["query"], sources["document"], _keys(values)), values)
         if values.keys() >= cls.model_fields.keys():
             return values
@@ -236,8 +235,7 @@ def read_side_file(folder: str | Path) -> dict[str, Any]:
 
 
 def config_of(folder: str | Path) -> EncoderConfig:
-    side = read_side_file(folder)
-    settings = {key: value for key, value in side.items() if key not in SIDE_KEYS}
+    settings = {key: value for key, value in read_side_file(folder).items() if key not in SIDE_KEYS}
     return EncoderConfig.model_validate({**settings, "model": str(folder)})
 
 

@@ -109,15 +109,13 @@ class PackedLinear(nn.Module):
     @cached_property
     def weight(self) -> Tensor:
         """In rows and columns, for models that read it, such as T5 and DeBERTa."""
-        unpacked: Tensor = self._packed.to_dense()
-        return unpacked
+        return self._packed.to_dense()
 
     def forward(self, inputs: Tensor) -> Tensor:
         """inputs (..., in_features) -> (..., out_features)."""
         if inputs.dtype != self.dtype:  # under autocast, say
             return functional.linear(inputs, self.weight, self.bias)
-        outputs: Tensor = torch.ops.mkldnn._linear_pointwise(inputs, self._packed, self.bias, "none", [], "")
-        return outputs
+        return torch.ops.mkldnn._linear_pointwise(inputs, self._packed, self.bias, "none", [], "")
 
 
 def packs_linears(dtype: torch.dtype) -> bool:

@@ -65,8 +65,7 @@ def initial_tokenizer(config: EncoderConfig) -> TextTokenizer:
 def _tokenizer(config: EncoderConfig, source: str, side: Side) -> "PreTrainedTokenizerBase":
     """A tower's tokenizer. A decoder that becomes an encoder reads an end-of-sequence token, the last one."""
     tokenizer = load_tokenizer(_tokenizer_source(config, source, side))
-    is_new = not is_saved(source) and not modules_of(source, side)
-    if is_new and config.pooling == "lasttoken":
+    if config.pooling == "lasttoken" and not is_saved(source) and not modules_of(source, side):
         end_with_eos(tokenizer)
     if config.start(side).layers == ():
         surround(tokenizer, [], [])
@@ -208,8 +207,7 @@ def _check_left_out(config: EncoderConfig, source: str) -> None:
     """Raise ValueError if the settings were read before the files that say what they leave out."""
     if Path(source).exists() or not text_settings(source, download=True):
         return
-    now = EncoderConfig.model_validate(config.model_dump(exclude_unset=True))
-    if now != config:
+    if EncoderConfig.model_validate(config.model_dump(exclude_unset=True)) != config:
         raise ValueError(
             f"{source} is a sentence-transformers model that was not in the hub's cache when the settings "
             "were read. It is now: start again, and prompts and lengths that are left out are taken from its "

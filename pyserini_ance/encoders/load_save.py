@@ -54,12 +54,11 @@ from pyserini_ance.encoders.tokenization import TextTokenizer, surround
 from pyserini_ance.encoders.towers import Tower, TwoTower
 from pyserini_ance.encoders.weights import check_weight_files
 from pyserini_ance.recipe.init_from import Change
+from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.storage.files import utf8_path, write_json
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
-
-    from pyserini_ance.recipe.stage import Stage
 
 
 def load_tokenizer(source: str) -> "PreTrainedTokenizerBase":
@@ -121,7 +120,7 @@ def load_encoder(folder: str | Path, device: str = "cpu") -> Encoder:
 
 
 def encoder_to_train(
-    source: Path, hashes: tuple[str, str], stage: "Stage", seed: int, device: str = "cpu"
+    source: Path, hashes: tuple[str, str], stage: Stage, seed: int, device: str = "cpu"
 ) -> Encoder:
     """Load the encoder in `source`, a checkpoint with these hashes, as `stage` trains it.
 
@@ -140,7 +139,7 @@ def encoder_to_train(
     return encoder
 
 
-def prepare_to_train(encoder: Encoder, stage: "Stage", seed: int, adapters: Path | None = None) -> None:
+def prepare_to_train(encoder: Encoder, stage: Stage, seed: int, adapters: Path | None = None) -> None:
     """Untie and freeze towers as `stage` has it, and add `encoder.adapters`: new ones, drawn from `seed`, or
     those saved in the folder `adapters`."""
     towers = encoder.towers

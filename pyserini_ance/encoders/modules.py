@@ -215,10 +215,7 @@ def dense_of(weight: torch.Tensor, bias: torch.Tensor) -> nn.Module:
     from sentence_transformers.base.modules import Dense
 
     size, hidden = weight.shape
-    module: nn.Module = Dense(
-        hidden, size, activation_function=None, init_weight=weight.float(), init_bias=bias.float()
-    )
-    return module
+    return Dense(hidden, size, activation_function=None, init_weight=weight.float(), init_bias=bias.float())
 
 
 def save_modules(

@@ -122,8 +122,7 @@ class Tokenization(Settings):
         if not SPECIAL.search(template):
             return text.lower()
         # Special tokens keep their case, as in microsoft/ANCE's SEEDTokenizer.
-        parts = SPECIAL.split(text)
-        return "".join(part if SPECIAL.fullmatch(part) else part.lower() for part in parts)
+        return "".join(part if SPECIAL.fullmatch(part) else part.lower() for part in SPECIAL.split(text))
 
 
 def fill_template(template: str, record: Mapping[str, str]) -> str:
@@ -240,12 +239,10 @@ def end_with_eos(tokenizer: "PreTrainedTokenizerBase") -> None:
 
 def token_store(tokenizer: TextTokenizer, side: Side, texts: Texts, folder: Path, label: str) -> TokenStore:
     """The token ids of `texts`, `stripped`, written into `folder` unless it holds them."""
-
-    def tokenize(records: Sequence[Mapping[str, str]]) -> list[list[int]]:
-        return tokenizer.ids(side, list(map(stripped, records)))
-
-    of_side = tokenizer.tokenizers[side]
-    return open_or_build(folder, texts, tokenize, tokenizer.specials[side], len(of_side), label)
+    specials, vocabulary = tokenizer.specials[side], len(tokenizer.tokenizers[side])
+    return open_or_build(
+        folder, texts, lambda block: tokenizer.ids(side, [*map(stripped, block)]), specials, vocabulary, label
+    )
 
 
 def describe_blank(documents: Texts, rows: np.ndarray, template: str) -> str | None:

@@ -109,8 +109,7 @@ class TwoTower(nn.Module):
 
     def forward(self, side: Side, ids: Tensor, mask: Tensor | None) -> Tensor:
         """ids (B, L) and mask (B, L) of one side -> vectors (B, D) float32; mask None: no text is padded."""
-        vectors: Tensor = self.tower(side)(side, ids, mask)
-        return vectors
+        return self.tower(side)(side, ids, mask)
 
 
 def longest_input(model: "PreTrainedModel") -> int:

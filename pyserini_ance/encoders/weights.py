@@ -41,8 +41,7 @@ def config_dict(source: str) -> dict[str, Any]:
     """The configuration of a model of transformers, or of the base of peft's adapter."""
     from transformers import PreTrainedConfig
 
-    written: dict[str, Any] = PreTrainedConfig.get_config_dict(found_base(source) or source)[0]
-    return written
+    return PreTrainedConfig.get_config_dict(found_base(source) or source)[0]
 
 
 def check_weight_files(source: str, takes_adapters: bool = False) -> None:
