@@ -285,8 +285,7 @@ def settings_of(module: str, name: str) -> GetPydanticSchema:
     """The metadata of a recipe field that holds settings of a class that is imported with the first value."""
 
     def build(value: Any) -> Settings:
-        of_class: type[Settings] = getattr(importlib.import_module(module), name)
-        return of_class.model_validate(value)
+        return getattr(importlib.import_module(module), name).model_validate(value)
 
     return _built(build, {"settings": name})
 

@@ -1,9 +1,9 @@
 """The checkpoint or encoder that a stage takes its initial weights from."""
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
+from pydantic import AfterValidator, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from pyserini_ance.recipe.components import Settings
 
@@ -19,7 +19,7 @@ class InitFrom(Settings):
     """Initial weights from an earlier stage of the recipe (`stage` alone), from another run, or from a saved
     encoder."""
 
-    folder: Path | None = None
+    folder: Annotated[Path, AfterValidator(Path.expanduser)] | None = None
     """A run directory, for the result of its last stage or of `stage`; or the folder of a saved encoder."""
     recipe: str | None = None
     """A recipe whose run is in its default directory; the result of its last stage, or of `stage`."""
@@ -40,11 +40,6 @@ class InitFrom(Settings):
         return ", ".join(
             f"{key} {one if isinstance(one, str) else ' and '.join(one)}" for key, one in values.items()
         )
-
-    @field_validator("folder")
-    @classmethod
-    def expand_home(cls, path: Path | None) -> Path | None:
-        return path and path.expanduser()
 
     @model_validator(mode="after")
     def check_one_origin(self) -> "InitFrom":

@@ -244,8 +244,7 @@ class Recipe(Settings):
             raise ValueError("tokenization.query.template has {instruction}; set data.instruction")
         template = settings.query.template.replace("{instruction}", data.instruction)
         query = settings.query.model_copy(update={"template": template})
-        tokenization = settings.model_copy(update={"query": query})
-        return encoder.model_copy(update={"tokenization": tokenization})
+        return encoder.model_copy(update={"tokenization": settings.model_copy(update={"query": query})})
 
     @field_validator("stages", "teachers")
     @classmethod

@@ -95,5 +95,4 @@ def copy_of(value: Any) -> Any:
 
 def to_yaml(value: Any, **style: Any) -> str:
     """`value` as YAML, which `read_yaml` and readers of version 1.1 read alike."""
-    text: str = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, **style)
-    return text
+    return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, **style)
