@@ -32,5 +32,4 @@ class Lookahead(SearchedSource):
         first = known_positives.rows[known_positives.offsets[anchor_set.anchors]]
         positives, of_anchor = np.unique(first, return_inverse=True)
         scores, rows = snapshot.search(side, positives, side, top_k + self.extra_candidates(anchor_set))
-        candidates = Candidates(snapshot, anchor_set, rows[of_anchor], scores[of_anchor])
-        return self.table_of(candidates, top_k)
+        return self.table_of(Candidates(snapshot, anchor_set, rows[of_anchor], scores[of_anchor]), top_k)

@@ -75,7 +75,6 @@ class MinedSource(TableSource):
             pairs = anchor_set.anchors[positions], candidates.rows[positions, columns]
             promoted = np.unique(np.stack(pairs, axis=1).astype(np.int32), axis=0)
         has_positives = candidates.score_positives is not None
-        is_ambiguous = self.sampling_strategy == "ambiguous"
         return NegativeTable(
             anchor_set.anchor,
             anchor_set.candidate,
@@ -85,7 +84,7 @@ class MinedSource(TableSource):
             source=self.kind,
             dropped={name: count for name, count in dropped.items() if name != PROMOTED},
             promoted=promoted,
-            positive_scores=candidates.positive_scores if is_ambiguous else None,
+            positive_scores=candidates.positive_scores if self.sampling_strategy == "ambiguous" else None,
             positive_ranks=positive_ranks(masks[KNOWN_POSITIVES]) if has_positives else None,
             margins=margins(candidates.positive_scores, rows, scores) if has_positives else None,
         )

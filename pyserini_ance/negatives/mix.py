@@ -135,10 +135,9 @@ class Mix(TableSource):
         ]
         tables = [table.of_generation(context.generation) for table in mined]
         if self.weights and self.top_k:
-            sizes = shares(self.weights, self.top_k)
             tables = [
                 sample(table, size, random_stream("mix", *own.key), anchor_set.first)
-                for table, size, own in zip(tables, sizes, contexts, strict=True)
+                for table, size, own in zip(tables, shares(self.weights, self.top_k), contexts, strict=True)
             ]
         names = {name for table in mined for name in table.dropped}
         dropped = {name: sum(table.dropped.get(name, 0) for table in mined) for name in names}

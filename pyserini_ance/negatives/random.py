@@ -17,5 +17,4 @@ class Random(Source):
     def draw(
         self, rows: np.ndarray, table: NegativeTable | None, anchor_set: AnchorSet, rng: np.random.Generator
     ) -> np.ndarray:
-        empty = np.full((len(rows), self.num_negatives), PADDING)
-        return fill_random(empty, rows, anchor_set, rng)
+        return fill_random(np.full((len(rows), self.num_negatives), PADDING), rows, anchor_set, rng)

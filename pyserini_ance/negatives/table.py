@@ -215,16 +215,14 @@ class NegativeTable:
     def save(self, folder: Path) -> None:
         """Write a folder with one file per array; equal tables give equal bytes and hashes."""
         folder.mkdir(parents=True)
-        arrays = {}
+        shapes = {}
         for name, dtype in ARRAYS.items():
             if (array := getattr(self, name)) is not None:
-                arrays[name] = np.ascontiguousarray(array, dtype)
-        for name, array in arrays.items():
-            np.save(folder / f"{name}.npy", array)
+                np.save(folder / f"{name}.npy", np.ascontiguousarray(array, dtype))
+                shapes[name] = array.shape
         sides = {"anchor_side": self.anchor_side, "candidate_side": self.candidate_side}
         about = {**sides, "source": self.source, "dropped": dict(sorted(self.dropped.items()))}
         origins = {"origins": [asdict(origin) for origin in self.origins]} if self.origins else {}
-        shapes = {name: array.shape for name, array in arrays.items()}
         write_json(folder / ABOUT, {**about, **origins, "shapes": shapes})
 
     @classmethod

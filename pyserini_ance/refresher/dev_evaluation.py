@@ -34,8 +34,7 @@ def evaluate_on_dev(
         if settings.queries is not None and settings.queries < len(rows):
             rows = np.sort(rng.choice(len(rows), settings.queries, replace=False))
         sampled.append((split, rows))
-    total = len(snapshot.collection.documents)
-    documents = _sample_documents(sampled, total, settings.sample_documents, rng)
+    documents = _sample_documents(sampled, len(snapshot.collection.documents), settings.sample_documents, rng)
     vectors: ShardedVectors | np.ndarray
     if documents is None:
         vectors, passages = snapshot.document_vectors, snapshot.passages

@@ -28,8 +28,7 @@ class Answers(Filter):
     expensive: ClassVar[bool] = True
 
     def check_data(self, anchor_set: AnchorSet) -> None:
-        queries = anchor_set.split.queries
-        if ANSWERS not in queries.columns:
+        if ANSWERS not in anchor_set.split.queries.columns:
             raise ValueError(
                 f"filter `answers`: the queries of split {anchor_set.split.name!r} have no answers; add a "
                 "list `answers` (queries.jsonl of kind beir, topics .jsonl of kind pyserini_jsonl), or "
@@ -46,8 +45,7 @@ class Answers(Filter):
 
         def contain(query_rows: np.ndarray, document_rows: np.ndarray) -> np.ndarray:
             matchers = {row: Tokens(read_answers(queries, row)) for row in np.unique(query_rows).tolist()}
-            texts = documents.columns[FIELD]
-            return contain_answers(matchers, texts.__getitem__, query_rows, document_rows)
+            return contain_answers(matchers, documents.columns[FIELD].__getitem__, query_rows, document_rows)
 
         return candidates.mask_pairs(contain)
 

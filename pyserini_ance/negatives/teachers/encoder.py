@@ -96,8 +96,7 @@ class EncoderTeacher(Teacher):
     @staticmethod
     def _saved(folder: Path) -> Path:
         """The folder that holds the encoder. Raises FileNotFoundError if there is none."""
-        folders = (folder.expanduser(), folder.expanduser() / RUN_MODEL)
-        for candidate in folders:
+        for candidate in (folder.expanduser(), folder.expanduser() / RUN_MODEL):
             if (candidate / SIDE_FILE).is_file():
                 return candidate
         raise FileNotFoundError(
