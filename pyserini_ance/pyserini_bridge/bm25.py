@@ -10,17 +10,15 @@ from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from pyserini_ance.data.formats.lines import shown
 from pyserini_ance.encoders.hardware import usable_cores
 from pyserini_ance.pyserini_bridge.java import java_command
+from pyserini_ance.recipe.models import Bm25
 from pyserini_ance.storage.files import whole_file
 from pyserini_ance.storage.progress import progress_bar
 from pyserini_ance.storage.publish import whole_folder
-
-if TYPE_CHECKING:
-    from pyserini_ance.recipe.models import Bm25
 
 log = logging.getLogger(__name__)
 INDEX, SEARCH = "io.anserini.index.IndexCollection", "io.anserini.search.SearchCollection"
@@ -47,7 +45,7 @@ class Bm25Job(NamedTuple):
 def retrieve(
     documents: Iterable[tuple[str, str]],
     rankings: Sequence[Bm25Job],
-    settings: "Bm25",
+    settings: Bm25,
     index: Path,
     total: int | None = None,
 ) -> None:
@@ -99,7 +97,7 @@ def index_documents(
         )
 
 
-def _search(index: Path, rankings: Sequence[Bm25Job], settings: "Bm25") -> None:
+def _search(index: Path, rankings: Sequence[Bm25Job], settings: Bm25) -> None:
     """Write the rankings. Topics go by their numbers, so that ids never pass through Java."""
     shared = ["-index", index, "-topicReader", "TsvString", "-threads", usable_cores()]
     shared += ["-bm25", "-bm25.k1", settings.k1, "-bm25.b", settings.b]

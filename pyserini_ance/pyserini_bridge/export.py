@@ -84,8 +84,7 @@ def encode_by_stock(stock: StockClass, side: Side, records: Sequence[Mapping[str
     settings = config_of(stock.folder).tokenization.document
     fields = dict.fromkeys(["text", *re.findall(r"\{(\w+)\}", settings.template)])
     columns = {f"{name}s": [record.get(name, "") for record in records] for name in fields}
-    vectors: np.ndarray = documents.encode(**columns, max_length=settings.length_tokens)
-    return vectors
+    return documents.encode(**columns, max_length=settings.length_tokens)
 
 
 def check_ids(ids: Sequence[str], what: str) -> None:

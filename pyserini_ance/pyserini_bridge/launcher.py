@@ -83,8 +83,7 @@ def keep_topic_ids() -> None:
         found = search.JTopicReader.getTopicsWithStringIdsFromFileWithTopicReaderClass(as_text, file)
         ids = [] if found is None else found.keySet().toArray()
         if all(map(is_kept, ids)) and not (is_tsv and "cacm" in file):
-            topics: dict[Any, dict[str, str]] = search.get_topics_with_reader(reader, file)
-            return topics
+            return search.get_topics_with_reader(reader, file)
         return {id: {key: found.get(id).get(key) for key in found.get(id).keySet().toArray()} for id in ids}
 
     iterators.get_topics_with_reader = read  # type: ignore[attr-defined]

@@ -104,10 +104,9 @@ def write_parquet(
                         from sentence_transformers.util import quantize_embeddings
 
                         block = np.asarray(quantize_embeddings(block, precision=number_type, ranges=ranges))
-                    flat = pa.array(block.reshape(-1))
                     columns = [
                         pa.array(names, pa.string()),
-                        pa.FixedSizeListArray.from_arrays(flat, type=kind),
+                        pa.FixedSizeListArray.from_arrays(pa.array(block.reshape(-1)), type=kind),
                     ]
                     file.write_table(pa.Table.from_arrays(columns, schema=schema))
 
@@ -239,8 +238,7 @@ def merge_folders(folders: Sequence[Path], output: Path) -> int:
         raise ValueError(f"shard {', '.join(missing)} is missing; {cure}")
     about = shards[1][1]
     del about[SHARD]
-    parts = (read_index(shards[number][0]) for number in sorted(shards))
-    vectors, ids = zip(*parts, strict=True)
+    vectors, ids = zip(*(read_index(shards[number][0]) for number in sorted(shards)), strict=True)
     every_id = Strings(pa.chunked_array([chunk for strings in ids for chunk in strings.array.chunks]))
     write_index(ShardedVectors(vectors), every_id, output, about)
     return len(every_id)
