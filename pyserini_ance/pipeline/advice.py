@@ -167,7 +167,6 @@ def advise(
     """
     survey = Survey(num_negatives=1)
     survey._filters = {**FILTERS, **({"given": filters} if filters else {})}
-    bm25 = Bm25(hits=DEPTH)
-    mine_negatives(encoder, collection, survey, split, choose_all=True, bm25=bm25, **settings)
+    mine_negatives(encoder, collection, survey, split, choose_all=True, bm25=Bm25(hits=DEPTH), **settings)
     assert survey._found is not None, "mining calls the source"
     return survey._found

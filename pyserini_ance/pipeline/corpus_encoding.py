@@ -100,8 +100,7 @@ def encode_corpus(
         about = model.config.model_dump(mode="json", exclude={"model"})
     provenance: dict[str, Any] = {"encoder": name, **about, "precision": resolved}
     tokenization = model.config.tokenization
-    skipped = ("empty_documents",) if empty_documents == "skip" else ()
-    reader = PyseriniJsonl(corpus=corpus, skip=skipped)
+    reader = PyseriniJsonl(corpus=corpus, skip=("empty_documents",) if empty_documents == "skip" else ())
     if shard:
         # Which part of which corpus it is, by which weights, and all settings in which shards agree.
         provenance[SHARD] = {

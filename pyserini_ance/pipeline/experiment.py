@@ -200,8 +200,7 @@ class Experiment:
             self.log.decide("resume", environment=provenance)
         stack.enter_context(tracking(self.recipe, run))
         cut = ["dev"] if preparation.recipe_data(self.recipe).hold_out else []  # from the training queries
-        tested = [*self.recipe.final_evaluation.split, *cut]
-        for split in dict.fromkeys(tested):
+        for split in dict.fromkeys([*self.recipe.final_evaluation.split, *cut]):
             if data.collection.split(split).is_judged:
                 write_qrels(self.run_dir.qrels(split), data.collection.judgments(split))
         external = initial_weights.publish_initial_weights(self.recipe, self.run_dir, encoders)

@@ -203,8 +203,7 @@ def dry_run(recipe: Recipe, data: PreparedData, steps: int, world: World, scratc
         experiment.rank_by_bm25(data, {})
         for name in recipe.stages:
             experiment.train_teachers_after(name, data, experiment.train_stage(name, data, untrained))
-        spent = experiment.log.seconds_spent
-        seconds = world.on_main(lambda: {name: spent(name) for name in recipe.stages})
+        seconds = world.on_main(lambda: {name: experiment.log.seconds_spent(name) for name in recipe.stages})
         metrics = world.on_main(lambda: read_json_lines(experiment.run_dir.metrics))
         of_teachers = {one["teacher"]: one["seconds"] for one in metrics if one["event"] == "teacher"}
         encoder = load_encoder(untrained.encoder, world.device)

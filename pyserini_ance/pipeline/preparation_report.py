@@ -87,8 +87,7 @@ def prepare_data(recipe: Recipe) -> str:
                     "download interrupted, or is it another edition?"
                 )
     warnings += describe_initial_weights(recipe)
-    template = tokenization.document.template
-    if blank := describe_blank(collection.documents, data.blank_documents, template):
+    if blank := describe_blank(collection.documents, data.blank_documents, tokenization.document.template):
         warnings.append(f"warning: documents: {blank}")
     warnings += [f"warning: {line}" for line in data_warnings(recipe, collection)]
     repeated = {name: len(texts.same) for name, (_, texts, _) in stores.items()}

@@ -179,8 +179,7 @@ class MinedLists:
     @property
     def queries(self) -> np.ndarray:
         """(Q,) rows of the queries with a candidate, ascending."""
-        anchors = [table.anchors[table.counts > 0] for table in self.tables]
-        return np.unique(np.concatenate(anchors))
+        return np.unique(np.concatenate([table.anchors[table.counts > 0] for table in self.tables]))
 
     def candidates(self, query: int) -> np.ndarray:
         """The different candidates of a query in all tables, ascending."""
