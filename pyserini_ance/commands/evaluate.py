@@ -146,8 +146,7 @@ def _measure_answers(
         )
     rows: list[dict[str, Any]] = []
     for cells, ranked in opened:
-        documents = ranked.collection.documents
-        asked = ranked.run, ranked.queries, documents
+        asked = ranked.run, ranked.queries, ranked.collection.documents
         if runs or tests.hits < max(cutoffs):
             shares = coverage(*asked, cutoffs, regular_expressions)
         else:  # a row of an approximate index may be shorter

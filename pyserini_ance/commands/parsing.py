@@ -54,8 +54,7 @@ def command(example: str, details: str = "", passes_flags: bool = False) -> Call
             given = list(sys.argv[1:] if arguments is None else arguments)
             try:
                 with parser.make_context(f"pyserini-ance {name}", given) as context:
-                    code: int | None = parser.invoke(context)
-                    return code
+                    return parser.invoke(context)
             except typer.Exit as end:
                 raise SystemExit(end.exit_code) from None
             except TyperException as error:

@@ -38,7 +38,6 @@ def write_model_card(run: RunDir, name: str = MODEL) -> Path:
     except (FileNotFoundError, ValueError) as error:
         log.info("the model card has no significance tests: %s", error)
         tests, note = ([], []), ""
-    settings = _public(recipe.model_dump(mode="json", exclude={"cache"}))
     text = render(
         "card.md.j2",
         metadata=_metadata(recipe, results),
@@ -60,7 +59,7 @@ def write_model_card(run: RunDir, name: str = MODEL) -> Path:
         bound=BOUND,
         side=side,
         titled="{title}" in tokenization.get("document", {}).get("template", ""),
-        recipe=to_yaml(settings),
+        recipe=to_yaml(_public(recipe.model_dump(mode="json", exclude={"cache"}))),
     )
     write_whole(run.model / CARD, text)
     return run.model / CARD
@@ -94,7 +93,6 @@ def _metadata(recipe: Recipe, results: Mapping[str, Any]) -> str:
         for column in results["measures"]
         if column in splits and result.get(column) is not None
     ]
-    tags = [*["sentence-transformers"] * is_sentences, "feature-extraction", "dense-retrieval", "pyserini"]
     return ModelCardData(
         base_model=None if is_local(source) or ":" in source else source,
         datasets=data if recipe.data.kind == "datasets" and not recipe.data.files() else None,
@@ -103,7 +101,7 @@ def _metadata(recipe: Recipe, results: Mapping[str, Any]) -> str:
         license=licence,
         model_name=recipe.name if measured else None,
         pipeline_tag="sentence-similarity" if is_sentences else "feature-extraction",
-        tags=tags,
+        tags=[*["sentence-transformers"] * is_sentences, "feature-extraction", "dense-retrieval", "pyserini"],
     ).to_yaml()
 
 

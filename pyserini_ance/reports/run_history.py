@@ -70,11 +70,10 @@ class RunHistory:
     @property
     def adoptions(self) -> list[Record]:
         """The records of adopted tables in stages that have tables which the model itself mines."""
-        stages = self.recipe.stages
         return [
             record
             for record in self.of_event("generation")
-            if mined_sources(stages[record["stage"]], dynamic_only=True)
+            if mined_sources(self.recipe.stages[record["stage"]], dynamic_only=True)
         ]
 
     @cached_property

@@ -178,11 +178,8 @@ def restore_moments(
 def drop_moments(run: RunDir, recipe: Recipe, finished: Collection[str]) -> None:
     """Keep only the weights of finished stages' checkpoints, but for the moments that a stage to come goes on
     with: they are twice the size of the weights."""
-    needed = set()
-    for name, stage in recipe.stages.items():
-        if name not in finished and stage.keep_optimizer:
-            needed.add(recipe.start_of(name))
-    for name in {*finished} - needed:
+    to_come = [name for name, stage in recipe.stages.items() if name not in finished and stage.keep_optimizer]
+    for name in {*finished}.difference(map(recipe.start_of, to_come)):
         for folder in complete_steps(run.checkpoints, name):
             remove_parts(folder, (TRAINING, PROGRESS))
 

@@ -39,8 +39,7 @@ def environment(device: str, processes: int, collection: "Collection") -> dict:
     """Everything besides the recipe that a measure may depend on."""
     import torch
 
-    threads = torch.get_num_threads()
-    machine = {"cores": os.cpu_count(), "processor": platform.machine(), "threads": threads}
+    machine = {"cores": os.cpu_count(), "processor": platform.machine(), "threads": torch.get_num_threads()}
     return {
         "command": command_line(sys.argv),
         "pyserini_ance": pyserini_ance.__version__,
