@@ -173,8 +173,7 @@ def split_passages(
 
 def pad_passages(tokens: TokenStore, passages: Passages, max_passages: int) -> tuple[TokenStore, Passages]:
     """Append empty passages to each document until it has `max_passages`."""
-    counts = np.diff(passages.offsets)
-    padded = Passages(np.arange(len(passages) + 1) * max_passages, counts)
+    padded = Passages(np.arange(len(passages) + 1) * max_passages, np.diff(passages.offsets))
     return PaddedPassages(tokens, passages, max_passages), padded
 
 

@@ -153,8 +153,7 @@ class World:
         own = parts[self.rank]
         received = own.new_empty((self.size * len(own), *own.shape[1:]))
         to_each, from_each = [len(part) for part in parts], [len(own)] * self.size
-        sent = torch.cat(list(parts))
-        self.wait([self.start(dist.all_to_all_single, received, sent, from_each, to_each)])
+        self.wait([self.start(dist.all_to_all_single, received, torch.cat(list(parts)), from_each, to_each)])
         return list(received.split(from_each))
 
     def start(self, collective: Callable[..., Any], *arguments: Any) -> dist.Work:
@@ -163,10 +162,9 @@ class World:
         All processes start the same collectives in the same order. Raises PeerError if another one has ended.
         """
         try:
-            work: dist.Work = collective(*arguments, async_op=True)
+            return collective(*arguments, async_op=True)
         except RuntimeError as error:
             raise self._lost(error) from error
-        return work
 
     def wait(self, works: Iterable[dist.Work], seconds: float = math.inf) -> None:
         """Wait for collectives, at most `seconds`, in Python, where signals are noticed.

@@ -68,8 +68,7 @@ class StageCheckpoints:
 
     def _write(self, moments: dict[str, torch.Tensor], progress: TrainingProgress) -> tuple[str, str]:
         """Publish the weights on the main process; return the hashes of the towers."""
-        encoder = self.whole or self.encoder
-        checkpoint = publish_checkpoint(self.run, encoder, moments, progress, self.scaler)
+        checkpoint = publish_checkpoint(self.run, self.whole or self.encoder, moments, progress, self.scaler)
         self.run.trainer.mark("running", f"stage {self.name}, step {progress.step}")
         return checkpoint.hashes
 

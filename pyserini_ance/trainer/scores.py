@@ -44,10 +44,9 @@ def same_side_scores(
     """Return scores (B, 2 B) of anchors with each other, then of their first positives with each other, and
     which of them are negatives (B, 2 B): not those of equal texts or of another positive of the anchor."""
     firsts = rows.positives[:, 0]
-    sides = {rows.anchor: rows.anchors, rows.candidate: firsts}
     own = [
         vectors[side][to_device(vectors[side].device, batch.positions(side, of))[0]]
-        for side, of in sides.items()
+        for side, of in {rows.anchor: rows.anchors, rows.candidate: firsts}.items()
     ]
     candidates = np.broadcast_to(firsts, (len(firsts), len(firsts)))
     known = is_known_positive(anchor_set.known_positives, rows.anchors, candidates)

@@ -39,8 +39,7 @@ def resolve_backend(setting: Backend, device: str) -> Literal["torch", "faiss"]:
     installed, and else torch. A number of dimensions is `auto`."""
     if isinstance(setting, str) and setting != "auto":
         return setting
-    on_cpu = torch.device(device).type == "cpu"
-    return "faiss" if on_cpu and importlib.util.find_spec("faiss") else "torch"
+    return "faiss" if torch.device(device).type == "cpu" and importlib.util.find_spec("faiss") else "torch"
 
 
 def exact_search(
@@ -108,9 +107,8 @@ def has_room(size_bytes: int, device: str) -> bool:
 
 
 def as_tensor(array: np.ndarray) -> torch.Tensor:
-    """A tensor of the CPU that shares the memory of `array`, which may be a memory map."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # about a read-only map, which is never written to
+    """A tensor of the CPU that shares the memory of `array`, perhaps a memory map: it is never written to."""
+    with warnings.catch_warnings(action="ignore", category=UserWarning):  # about a map that is read-only
         return torch.from_numpy(array)
 
 

@@ -61,8 +61,7 @@ def _records(load: Callable[[str], Any], name: str, kind: str, key: str) -> Iter
     kind.
     """
     try:
-        dataset = load(name)
-        records = getattr(dataset, f"{kind}_iter")
+        records = getattr(load(name), f"{kind}_iter")
     except (KeyError, AttributeError) as error:
         lacks = f"no data set {name!r}" if isinstance(error, KeyError) else f"no {kind} in {name!r}"
         raise ValueError(f"{key}: ir_datasets has {lacks}; see https://ir-datasets.com") from error

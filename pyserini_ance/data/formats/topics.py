@@ -150,8 +150,7 @@ def fields_of(record: Record, fields: Sequence[str]) -> dict[str, str]:
         return {name: record.text(name, required=name == "text") for name in ("title", "text")}
     if "contents" not in record.values:
         keys = ", ".join(f"`{name}`" for name in fields) or "`text`"
-        cure = "in a recipe, name the keys in `data.fields`"
-        raise record.without_text(f"{keys} or `contents`", cure)
+        raise record.without_text(f"{keys} or `contents`", "in a recipe, name the keys in `data.fields`")
     contents = record.text("contents")
     if not fields:
         return {"title": "", "text": contents}
