@@ -53,6 +53,14 @@ def write_tevatron(collection: Collection, folder: Path) -> None:
     documents = collection.documents
     _write_corpus(folder, documents, "docid")
     for name, split in collection.splits.items():
+        queries, judgments = len(split.queries), len(split.qrels.rows)
+        kept, relevant = len(split.qrels.positives.anchors), len(split.qrels.positives.rows)
+        if judgments > relevant or split.qrels.grades.max(initial=1) > 1:
+            log.warning(
+                "split %s keeps %s of %s queries and %s of %s judgments, as grade 1: Tevatron's files have "
+                "relevant documents alone; --to beir keeps all",
+                *(name, *(f"{count:,}" for count in (kept, queries, relevant, judgments))),
+            )
         records = tevatron_records(split, documents, lambda query: ())
         write_lines(folder / f"{name}.jsonl", (one for one in records if one["positive_passages"]))
 

@@ -58,7 +58,8 @@ def cell_text(value: Any, column: str) -> str:
 
 
 def read_results(run: Path) -> dict[str, Any]:
-    """A run's `measures.json`, with its folder as `run` and the `commits` of the code that made it.
+    """A run's `measures.json`, with its folder as `run`, the digest of its `data` and the `commits` of the
+    code that made it.
 
     There is one of the run's start and of each resume, where recorded; `a1b2c3d+` if files of the package had
     changed.
@@ -79,7 +80,8 @@ def read_results(run: Path) -> dict[str, Any]:
     environments += [record["environment"] for record in RunLog(files, writes=False).decisions("resume")]
     found = (environment.get("commit") for environment in environments)
     commits = dict.fromkeys(f"{one['hash'][:7]}{'+' * one['changed']}" for one in found if one)
-    return {"run": str(files.folder), **files.read_measures(), "commits": list(commits)}
+    data = environments[0].get("data", {}).get("digest") if environments else None
+    return {"run": str(files.folder), **files.read_measures(), "commits": list(commits), "data": data}
 
 
 def last_stage(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:

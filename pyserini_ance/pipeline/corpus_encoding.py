@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote
 from typing import Any, Literal
@@ -43,6 +43,7 @@ class VectorFormat:
     kind: str = "faiss"
     index: str = FLAT
     number_type: vector_files.NumberType = "fp32"
+    seed: int = vector_files.INDEX_SEED
 
     def check(self, dimension: int) -> None:
         """Raise RuntimeError without faiss where it is needed, ValueError for an index that does not fit."""
@@ -58,7 +59,7 @@ class VectorFormat:
         if self.kind == "parquet":
             vector_files.write_parquet(vectors, ids, folder, about, self.number_type)
         else:
-            vector_files.write_index(vectors, ids, folder, about, self.index)
+            vector_files.write_index(vectors, ids, folder, about, self.index, self.seed)
 
 
 def encode_corpus(
@@ -165,6 +166,8 @@ def convert_index(index: Path, output: Path, format: VectorFormat) -> int:
     folder = RunDir.find(index).index if is_run(index) else index
     vectors, ids = vector_files.read_index(folder)
     format.check(vectors.shape[1])
+    if is_run(index) and format.index != FLAT:  # the very index that the run has measured
+        format = replace(format, seed=RunDir.find(index).read_recipe().seed)
     about = read_json_object(folder / "encoder.json") or {}
     about.pop(SHARD, None)
     if (name := str(about.get("encoder"))).startswith("../"):  # of a run

@@ -167,8 +167,8 @@ def data_warnings(recipe: Recipe, collection: Collection) -> list[str]:
     other than they seem, or a value has no effect."""
     lines = []
     training, tested = {*recipe.train_split}, {*recipe.final_evaluation.split}
-    dev = dev_splits(recipe).intersection(collection.splits) - training
-    compared = [(one, training, "training") for one in collection.splits if one in (tested | dev) - training]
+    dev = dev_splits(recipe).intersection(collection.splits)
+    compared = [(one, training, "training") for one in collection.splits if one in tested | dev]
     # A dev split that is tested on under one name is the recipe's own choice, as MS MARCO's.
     compared += [(name, dev, "dev") for name in collection.splits if name in tested - dev - training]
     for name, others, what in compared:

@@ -40,7 +40,12 @@ Rows = np.ndarray | ShardedVectors  # (N, D) float32
 
 
 def write_index(
-    vectors: Rows, ids: Sequence[str], folder: Path, about: dict[str, Any], index: str = FLAT
+    vectors: Rows,
+    ids: Sequence[str],
+    folder: Path,
+    about: dict[str, Any],
+    index: str = FLAT,
+    seed: int = INDEX_SEED,
 ) -> None:
     """Write a Faiss folder for Pyserini: `index` (inner product), `docid`, `encoder.json` (`about`).
 
@@ -64,7 +69,7 @@ def write_index(
             for _ in _blocks(vectors, ids):  # which checks them
                 pass
             factory, _, search = index.partition(";")
-            write_index_file(temporary / "index", vectors, factory, INDEX_SEED, search)
+            write_index_file(temporary / "index", vectors, factory, seed, search)
         write_whole(temporary / "docid", "".join(f"{id}\n" for id in ids))
         write_json(temporary / "encoder.json", about)
 

@@ -1,7 +1,7 @@
 """Find and load recipes: files that extend one another, dotted overrides, and errors that name the key."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -116,6 +116,12 @@ def load(name: str | Path, *overrides: str) -> Recipe:
     if not isinstance(defaults, dict):
         raise ValueError(f"stage_defaults: expected a mapping of a stage's keys, got {defaults!r}")
     stages = raw["stages"] if isinstance(raw.get("stages"), dict) else {}
+    for override in overrides:
+        first, *keys = override.partition("=")[0].split(".")
+        without_effect = [_value(one, keys) not in ({}, _value(defaults, keys)) for one in stages.values()]
+        if first == "stage_defaults" and without_effect and all(without_effect):
+            own = ", ".join(".".join(["stages", name, *keys]) for name in stages)
+            raise ValueError(f"{override} has no effect: each stage sets this key itself; override {own}")
     for stage_name, stage in stages.items():  # every stage is complete by itself
         if isinstance(stage, dict):
             stages[stage_name] = merge(copy_of(defaults), stage)
@@ -186,6 +192,13 @@ def merge(into: dict, new: Mapping, where: str = "", path: tuple[str, ...] = ())
         else:
             into[key] = value
     return into
+
+
+def _value(settings: Any, keys: Sequence[str]) -> Any:
+    """The value under the keys; {} if there is none, or a mapping with more of them."""
+    for key in keys:
+        settings = settings.get(key, {}) if isinstance(settings, dict) else {}
+    return {} if isinstance(settings, dict) else settings
 
 
 def _differ_in_kind(old: Any, new: Mapping) -> bool:

@@ -146,7 +146,7 @@ class Recipe(Settings):
     needed or read."""
     threads: PositiveInt | None = None
     """CPU threads of each training process, and of the refresher's; null: torch's choice."""
-    seed: int = Field(default=42, ge=0)
+    seed: int = Field(default=42, ge=0, lt=2**63)
     """The seed of all random choices."""
     shard: bool = False
     """Whether each process of a torchrun holds a part of the weights that train, their gradients and moments

@@ -62,7 +62,7 @@ class Term(Settings):
     dimensions: Dimensions | None = None
     """Matryoshka: the loss is the sum of the losses of vectors cut to their first numbers, so many, such as
     `[384, 128, 64]`, or with a weight for each, `{384: 1, 64: 0.5}`. Null: of whole vectors alone."""
-    weight: float = 1.0
+    weight: float = Field(1.0, ge=0)
     """The factor of this term in the sum of all terms."""
 
     @property

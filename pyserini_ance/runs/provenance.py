@@ -118,8 +118,9 @@ def config_hash(recipe: Recipe) -> str:
 def hashed_settings(recipe: Recipe) -> dict[str, Any]:
     """The settings that `config_hash` is a digest of, as JSON values."""
     irrelevant = dict.fromkeys(("seed", "save_total_limit", "expect"), True)
-    # A search finds the same documents by each library.
-    exclude = {**irrelevant, **RUNTIME_KEYS, "encoding": {"engine", "search"}}
+    # A search finds the same documents by each library; by some numbers of the vectors it may find others.
+    is_exact = isinstance(recipe.encoding.search, str)
+    exclude = {**irrelevant, **RUNTIME_KEYS, "encoding": {"engine", *["search"] * is_exact}}
     settings: dict[str, Any] = absolute(recipe).model_dump(mode="json", exclude=exclude)
     for name, init_from in source_runs(recipe).items():
         if (run := source_run(init_from)).recipe.exists():

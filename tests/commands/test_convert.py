@@ -74,7 +74,7 @@ def test_what_changes_rankings_is_printed_and_fields_that_are_not_read_are_named
     assert "the fields ['url'] are written, but not read again" in caplog.text
 
 
-def test_the_relevance_threshold_is_printed_for_beir_only(recipe, tmp_path, capsys):
+def test_the_relevance_threshold_is_printed_for_beir_only(recipe, tmp_path, capsys, caplog):
     path = tmp_path / "recipe.yaml"
     path.write_text(dump(recipe))
     for split in ("train", "dev", "test"):
@@ -85,6 +85,8 @@ def test_the_relevance_threshold_is_printed_for_beir_only(recipe, tmp_path, caps
         read = component_class("data", to).model_validate(said["data"]).read()
         assert said["data"].get("relevance_threshold") == threshold
         assert len(read.split("train").qrels.positives.rows) == 16
+        kept = "split train keeps 15 of 15 queries and 16 of 17 judgments, as grade 1: Tevatron's files have "
+        assert (f"{kept}relevant documents alone; --to beir keeps all" in caplog.messages) == (to != "beir")
 
 
 @pytest.mark.parametrize(

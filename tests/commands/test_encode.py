@@ -15,6 +15,7 @@ from pyserini_ance.encoders.config import EncoderConfig
 from pyserini_ance.encoders.initial import initial_encoder
 from pyserini_ance.encoders.load_save import load_encoder, save_encoder
 from pyserini_ance.pyserini_bridge.vector_files import write_index
+from pyserini_ance.recipe.load import dump, load
 
 CORPUS = [("007", "Cats purr."), ("b", "A long text " * 40), ("c", "Dogs bark at cats")]
 CORPUS_LINES = "".join(json.dumps({"id": id, "contents": text}) + "\n" for id, text in CORPUS)
@@ -129,18 +130,24 @@ def test_parquet_holds_the_same_vectors(encoder, tmp_path, capsys):
 
 
 def test_an_index_of_a_run_in_another_format(tmp_path, capsys):
-    run, vectors = tmp_path / "run", np.random.default_rng(0).normal(size=(5, 8)).astype(np.float32)
-    write_index(vectors, list("abcde"), run / "index", {"encoder": "../model", "weights": "w"})
-    (run / "recipe.yaml").touch()
+    run, vectors = tmp_path / "run", np.random.default_rng(0).normal(size=(64, 8)).astype(np.float32)
+    ids = [f"d{row}" for row in range(64)]
+    write_index(vectors, ids, run / "index", {"encoder": "../model", "weights": "w"})
+    (run / "recipe.yaml").write_text(dump(load("demo/rand", "seed=7")))
     for source, name in ((run, "of-run"), (run / "index", "of-index")):
         flags = ["--from-index", str(source), "--output", str(tmp_path / name), "--format", "parquet"]
         main([*flags, "--number-type", "fp16"])
         table = pyarrow.parquet.read_table(tmp_path / name / "part-00000.parquet")
-        assert table["docid"].to_pylist() == list("abcde")
+        assert table["docid"].to_pylist() == ids
         np.testing.assert_array_equal(np.stack(table["vector"].to_numpy()), vectors.astype(np.float16))
         about = json.loads(table.schema.metadata[b"encoder"])
         assert about == {"encoder": str(run / "model"), "weights": "w"}
-    assert "5 vectors" in capsys.readouterr().out
+    assert "64 vectors" in capsys.readouterr().out
+    main(["--from-index", str(run), "--output", str(tmp_path / "small"), "--index-factory", "PQ4x4"])
+    for seed in (7, 42):  # the run measures its indexes with its own
+        write_index(vectors, ids, tmp_path / str(seed), {}, "PQ4x4", seed)
+        written = [(tmp_path / name / "index").read_bytes() for name in ("small", str(seed))]
+        assert (written[0] == written[1]) == (seed == 7)
     with pytest.raises(FileExistsError, match="of-run exists"):
         main(["--from-index", str(run), "--output", str(tmp_path / "of-run")])
 

@@ -31,7 +31,7 @@ def test_an_unfinished_run_is_named(tmp_path):
 
 def test_commits_are_recorded_at_start_and_at_each_resume(tmp_path):
     (tmp_path / "measures.json").write_text(json.dumps({"rows": []}))
-    assert read_results(tmp_path) == {"run": str(tmp_path), "rows": [], "commits": []}
+    assert read_results(tmp_path) == {"run": str(tmp_path), "rows": [], "commits": [], "data": None}
     first, second = ({"commit": {"hash": digit * 40, "changed": digit == "2"}} for digit in "12")
     (tmp_path / "environment.json").write_text(json.dumps(first))
     resumed = [

@@ -61,6 +61,8 @@ REFUSED = [  # overrides of the base recipe, fragments of the message
     # overrides
     ("seed", "override 'seed': expected dotted.key=value, for example"),
     ("seed=[1", "override 'seed=[1' is not YAML"),
+    (f"seed={2**63}", "seed: Input should be less than 9223372036854775808"),
+    ("stages.only.terms.query.weight=-1", "weight: Input should be greater than or equal to 0"),
     ("seed={a: 1, a: 2}", "override 'seed={a: 1, a: 2}':1: key 'a' is written twice"),
     ("stages.onyl.steps=5", "no stage 'onyl' (did you mean 'only'?); stages: only"),
     ("encoder.model.x=1", "'model' is 'some-model', which has no keys below it"),

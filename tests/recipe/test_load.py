@@ -97,7 +97,7 @@ def test_a_component_of_the_same_kind_merges_and_of_another_replaces(base, write
 # --- stage_defaults
 
 
-def test_stage_defaults_fill_missing_keys(write):
+def test_stage_defaults_fill_missing_keys(write, tmp_path):
     text = """
         data: {kind: docstrings}
         encoder: {model: some-model}
@@ -116,6 +116,8 @@ def test_stage_defaults_fill_missing_keys(write):
         assert (stage.batch_queries, stage.lr_schedule.warmup_steps) == (batch, warmup)
         assert stage.save_every_steps == 9 and stage.terms["query"].loss.scale == 20
         assert stage.terms["query"].in_batch_negatives == in_batch
+    with pytest.raises(ValueError, match=r"no effect: .*; override stages\.one\.steps, stages\.two\.steps"):
+        load(tmp_path / "two.yaml", "stage_defaults.steps=9")
 
 
 # --- overrides

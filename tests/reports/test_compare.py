@@ -63,6 +63,7 @@ def test_rows(results, rows):
     [
         (result("b", 0.5, bm25=0.3), "^BM25 measures RR@10 0.4000 in runs/a, but RR@10 0.3000 in runs/b: "),
         ({**result("b", 0.5), "measures": ["AP"]}, "with the same measures"),
+        ({**result("a", 0.5), "run": "runs/b", "data": "1"}, "^runs/a and runs/b .* but read other data; "),
     ],
 )
 def test_runs_on_other_data_or_by_other_measures_are_not_compared(other, message):

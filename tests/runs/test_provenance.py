@@ -11,7 +11,7 @@ CHANCE_OR_MACHINE = ["seed=7", "threads=3", "refresher=external", "save_total_li
 CHANCE_OR_MACHINE += ["device=cpu", "cache=/elsewhere", "encoding={search: torch}"]
 CHANCE_OR_MACHINE += ["expect={dev: {RR@10: 0.5}}"]
 SETTINGS = ["stages.ance.steps=121", "stages.ance.refresh.mode=async", "precision=fp32", "name=other"]
-SETTINGS += ["encoding.precision=fp32", "final_evaluation.measures=[R@200]"]
+SETTINGS += ["encoding.precision=fp32", "encoding.search=64", "final_evaluation.measures=[R@200]"]
 needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="there is no git")
 
 

@@ -7,6 +7,7 @@ is not a missing value, and 2020-01-01 is not a date.
 """
 
 import csv
+import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from numbers import Integral
@@ -29,6 +30,7 @@ TITLE_AND_TEXT = {"title": "title", **TEXT}
 
 Names = Mapping[str, str]  # the usual names of a column, separated by blanks, by what it is
 _SEPARATORS = re.compile(r"[-_ ]+")
+log = logging.getLogger(__name__)
 
 
 class Entry(NamedTuple):
@@ -216,14 +218,20 @@ def _objects(path: Path) -> Iterator[Any]:
 
 
 def _table(path: Path, delimiter: str) -> Iterator[Any]:
-    """Yield the header, then the rows. A quoted cell may hold line ends."""
+    """Yield the header, then the rows. A quoted cell may hold line ends.
+
+    Between tabs this is told: there a quote is often one of the text, which takes the next rows along.
+    """
     reader = csv.reader(
         (f"{line.text}\n" for line in read_lines(path, keep_empty=True)), delimiter=delimiter, strict=True
     )
     header: list[str] = []
     start = Line(path, 1, "")
+    first, count = "", 0
     try:
         for cells in reader:
+            if delimiter == "\t" and reader.line_num > start.number:
+                first, count = first or start.place, count + 1
             if cells and not header:
                 if repeated := next((name for name in cells if name and cells.count(name) > 1), ""):
                     cure = "rename or delete the others"
@@ -236,6 +244,9 @@ def _table(path: Path, delimiter: str) -> Iterator[Any]:
             elif cells:  # not an empty line
                 yield Record(start, dict(zip(header, cells, strict=True)))
             start = start._replace(number=reader.line_num + 1)
+        if count:
+            cure = "if it is one of the text, write the table as .csv or .jsonl"
+            log.warning("%s: a quote begins a cell of several lines (rows: %d); %s", first, count, cure)
     except csv.Error as error:
         expected = "cells in double quotes, or without double quotes"
         raise start.error(f"{error}", expected, "correct the line, or write the table as .jsonl") from error

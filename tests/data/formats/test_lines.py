@@ -177,12 +177,13 @@ def read(path, columns=("id", "text")):
 
 
 @pytest.mark.parametrize(("name", "separator"), [("t.csv", ","), ("t.tsv", "\t")])
-def test_cells_are_not_converted(tmp_path, name, separator):
+def test_cells_are_not_converted(tmp_path, name, separator, caplog):
     text = CSV.replace(",", separator)
     (tmp_path / name).write_text(text, newline="")
     (tmp_path / f"{name}.gz").write_bytes(gzip.compress(f"\ufeff{text}".replace("\n", "\r\n").encode()))
     expected = [(n, {key: value.replace(",", separator) for key, value in row.items()}) for n, row in ROWS]
     assert read(tmp_path / name) == read(tmp_path / f"{name}.gz") == expected
+    assert ("a quote begins a cell of several lines (rows: 1)" in caplog.text) == (separator == "\t")
 
 
 @pytest.mark.parametrize("text", IDS)
