@@ -87,8 +87,7 @@ def test_refreshed_negatives_win_where_documents_are_confusable(encoder, collect
     def trained(name, start):
         return StageTrainer(recipe, name, data, run, World(), lambda product: executor, start).train()
 
-    untrained = initial_encoder(recipe.encoder, 0)
-    start = publish_checkpoint(run, untrained, None, TrainingProgress("initial", 0))
+    start = publish_checkpoint(run, initial_encoder(recipe.encoder, 0), None, TrainingProgress("initial", 0))
     warm = trained("warm", start)
     for name in ("random", "refreshed"):
         trained(name, warm)

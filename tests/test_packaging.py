@@ -24,8 +24,7 @@ BUILD = "from setuptools import build_meta; import sys; build_meta.{}(sys.argv[1
 def wheel(tmp_path_factory):
     """A wheel built offline from a copy's sdist: lacks what MANIFEST.in forgets, has no stale builds."""
     base = tmp_path_factory.mktemp("packaging")
-    tree = shutil.copytree(ROOT, base / "tree", ignore=_only_sources)
-    _build("build_sdist", base, tree)
+    _build("build_sdist", base, shutil.copytree(ROOT, base / "tree", ignore=_only_sources))
     shutil.unpack_archive(next(base.glob("*.tar.gz")), base / "sdist", filter="data")
     [unpacked] = (base / "sdist").iterdir()
     _build("build_wheel", base, unpacked)

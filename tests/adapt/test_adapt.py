@@ -134,8 +134,7 @@ def test_an_adaptation_says_if_it_pays(tmp_path, docs, tiny_bert, finished, file
 
 def test_the_commands_to_paste_load_search_fuse_and_serve(tmp_path, finished, forked_python):
     def paste(command):
-        python = shlex.join(forked_python)
-        subprocess.run(command.replace(python_program(), python), shell=True, check=True)
+        subprocess.run(command.replace(python_program(), shlex.join(forked_python)), shell=True, check=True)
 
     run = RunDir(finished["judged"].output / "run")
     assert len(deliver(run, ONLY_BM25)) == 1

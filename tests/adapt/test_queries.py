@@ -265,8 +265,7 @@ def test_a_text_that_is_held_out_teaches_under_no_id(tmp_path):
 def test_documents_give_titles_and_crops_each_text_once():
     text = "one two three four five six seven"
     titled = ("a", "A good title", text), ("b", "Short", text), ("c", "a good TITLE", "x")
-    passages = [Passage(*each) for each in titled]
-    made, documents = extract_queries(passages)
+    made, documents = extract_queries([Passage(*each) for each in titled])
     assert made["title-a"] == "A good title" and "title-b" not in made and "title-c" not in made
     assert documents.keys() == made.keys() and documents["crop-a"] == documents["title-a"] == "a"
     assert made["crop-a"] in text and len(made["crop-a"].split()) >= 4

@@ -51,8 +51,7 @@ def test_questions_find_their_passage_and_come_once(prompt, tmp_path):
         return odd.get(number, f"1. Who made item {number}?\n2. What is item {number}?\n3. Why {number}?")
 
     with language_model(reply) as model:
-        server = Server(model.url, "small")
-        found = write_questions(PASSAGES[:10], server, prompt, tmp_path, rank)
+        found = write_questions(PASSAGES[:10], Server(model.url, "small"), prompt, tmp_path, rank)
         assert set(model.asked) == {f"2 Title {n}: All of item {n}." for n in range(10)}
         assert set(model.asked.values()) == {1}
     first = [("p0", "Who made item 0?"), ("p0", "What is item 0?"), ("p1", "Who made item 1?")]

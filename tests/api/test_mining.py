@@ -125,8 +125,7 @@ def test_what_one_source_of_a_mix_promotes_is_no_negative(mine, collection, scor
     asked = by_teacher({"kind": "ranking", "file": str(scores)}, "promote")
     row = collection.documents.ids.index("pink-tiger")
     for others in ([ANN], []):
-        sources = [*others, {**ANN, "filters": [asked]}]
-        mix = {"kind": "mix", "sources": sources, "duplicates": "drop"}
+        mix = {"kind": "mix", "sources": [*others, {**ANN, "filters": [asked]}], "duplicates": "drop"}
         for number in (None, 27):
             mined = mine(mix, num_negatives=number)
             assert row not in mined.rows and mined.table.promoted[:, 1].tolist() == [row] * 15

@@ -78,8 +78,7 @@ def test_one_file_starts_on_a_laptop_in_a_ray_job_and_on_the_machines_of_a_cloud
 def whole(tiny_bert, forked_python, tmp_path_factory) -> Path:
     """A folder with `corpus.jsonl`, `model`, programs, and `index`, which was encoded without shards."""
     folder = tmp_path_factory.mktemp("scaling")
-    tokenization = {"document": {"length_tokens": 24}}
-    config = EncoderConfig(model=str(tiny_bert), tokenization=tokenization)
+    config = EncoderConfig(model=str(tiny_bert), tokenization={"document": {"length_tokens": 24}})
     save_encoder(initial_encoder(config, seed=1), folder / "model")
     records = ({"id": f"d{i}", "contents": f"Text {i} " * (i % 7 + 1)} for i in range(100))
     (folder / "corpus.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))

@@ -63,8 +63,7 @@ def test_a_decoder_attends_both_ways_if_asked(family, start, saved, name):
     folder = saved(both)
     assert_the_same(folder, both)  # other tools read it so, padded or not
     np.testing.assert_array_equal(load_encoder(folder).encode(TEXTS), both.encode(TEXTS))
-    again = start(folder, pooling="mean")
-    np.testing.assert_array_equal(again.encode(TEXTS), both.encode(TEXTS))
+    np.testing.assert_array_equal(start(folder, pooling="mean").encode(TEXTS), both.encode(TEXTS))
 
 
 def test_a_model_without_attention_does_not_attend_both_ways(tiny_bert, start):

@@ -168,8 +168,7 @@ def test_a_router_of_two_towers(dense, modules, transformer, save):
     query = [transformer(12), modules.Pooling(32, "mean"), dense(), modules.Normalize()]
     document = [transformer(24, 0.9), modules.Pooling(32, "mean"), dense()]
     folder = save(modules.Router.for_query_document(query, document), prompts=PROMPTS)
-    encoder = assert_its_vectors(folder)
-    read = encoder.config
+    read = assert_its_vectors(folder).config
     assert (read.tied, read.projection) == (False, 8)
     assert read.normalize == "query"
     assert (read.tokenization.query.length_tokens, read.tokenization.query.template) == (12, "query: {text}")

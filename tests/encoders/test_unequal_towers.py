@@ -43,8 +43,7 @@ def test_layers_of_one_side_leave_the_other_whole(start, saved, tiny_bert):
 def test_the_query_side_of_a_saved_encoder_shrinks(start, saved, tiny_bert):
     """Its documents stay those of the saved one, whose settings hold."""
     trained = start(tiny_bert, pooling="mean", normalize=True, tokenization=LENGTHS)
-    folder = saved(trained)
-    small = start(folder, query={"layers": [0]})
+    small = start(saved(trained), query={"layers": [0]})
     assert small.config.tokenization == trained.config.tokenization
     np.testing.assert_array_equal(small.encode(TEXTS, "document"), trained.encode(TEXTS, "document"))
     assert np.abs(small.encode(TEXTS) - trained.encode(TEXTS)).max() > 0.01

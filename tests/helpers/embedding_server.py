@@ -33,8 +33,7 @@ class Embeddings(OpenAiServer):
 
     def answer(self, path: str, body: dict | None) -> tuple[dict | str | int, dict]:
         if body is None:
-            models = [{"id": name, "object": "model"} for name in self.encoders]
-            return {"object": "list", "data": models}, {}
+            return {"object": "list", "data": [{"id": name, "object": "model"} for name in self.encoders]}, {}
         if path == "/v1/load_lora_adapter":
             self.encoders[body["lora_name"]] = self.load(Path(body["lora_path"]))
             return f"Success: LoRA adapter '{body['lora_name']}' added successfully.", {}

@@ -42,8 +42,7 @@ def test_table_agrees_with_brute_force(split_of, snapshot_of, top_k):
     positives = [rng.choice(60, count, replace=False).tolist() for count in (1, 2, 25, 1, 58)]
     # small integers: many scores tie
     queries, documents = (rng.integers(-2, 3, (count, 3)) for count in (5, 60))
-    snapshot = snapshot_of(split_of(*positives), queries, documents)
-    table = table_of(Ann(top_k=top_k), snapshot)
+    table = table_of(Ann(top_k=top_k), snapshot_of(split_of(*positives), queries, documents))
     dropped = 0
     for query, known in enumerate(positives):
         scores = documents @ queries[query]

@@ -92,7 +92,6 @@ def test_the_table_has_the_scores_of_the_positives(split_of, snapshot_of):
     queries, documents = (rng.normal(size=(count, 4)).astype(np.float32) for count in (3, 12))
     positives = [[2], [0, 5], [7]]
     snapshot = snapshot_of(split_of(*positives), queries, documents)
-    source = Ann(top_k=4, num_negatives=2, sampling_strategy="ambiguous")
-    mined = table_of(source, snapshot)
+    mined = table_of(Ann(top_k=4, num_negatives=2, sampling_strategy="ambiguous"), snapshot)
     best = [max(documents[rows] @ query) for query, rows in zip(queries, positives, strict=True)]
     assert mined.positive_scores == pytest.approx(best)

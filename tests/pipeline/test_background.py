@@ -112,8 +112,7 @@ def test_a_stage_that_mines_nothing_is_measured_in_the_background(runs, tmp_path
     scores = {r["checkpoint_step"]: r["value"] for r in taken}
     best = max(scores, key=lambda step: (scores[step], -step))
     assert records(tmp_path / "run", "best", "decisions.jsonl")[-1]["checkpoint_step"] == best
-    result = records(tmp_path / "run", "stage_end", "decisions.jsonl")[0]["result"]
-    assert result == f"ance-{best:08d}"
+    assert records(tmp_path / "run", "stage_end", "decisions.jsonl")[0]["result"] == f"ance-{best:08d}"
     assert not (tmp_path / "run" / "negatives").exists()
 
 

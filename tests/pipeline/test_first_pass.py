@@ -102,8 +102,7 @@ def test_tokens_are_those_of_pyserinis_feedback(loaded, tiny_roberta):
 
 
 def test_judgments_do_not_change_the_first_pass(loaded, tmp_path):
-    files = loaded.data.splits["train"]
-    lines = files.qrels.read_text().splitlines()
+    lines = loaded.data.splits["train"].qrels.read_text().splitlines()
     documents = [line.split()[2] for line in lines]
     moved = [line.replace(old, new) for line, old, new in zip(lines, documents, documents[::-1], strict=True)]
     (tmp_path / "moved.qrels").write_text("\n".join(moved))

@@ -38,8 +38,7 @@ def run(small_recipe, tmp_path_factory):
     measured = {"measures": ["RR@10"], "query_measures": ["RR@10"], "indexes": ["Flat"]}
     data = {"kind": "beir", "folder": str(folder), "splits": splits, "ignore_identical_ids": True}
     reranked = {**measured, "rerank": {"test": str(folder / "all.trec")}}
-    recipe = small_recipe(stages, data=data, final_evaluation=reranked)
-    train(recipe, folder / "run")
+    train(small_recipe(stages, data=data, final_evaluation=reranked), folder / "run")
     return folder / "run"
 
 

@@ -115,8 +115,7 @@ def test_bm25_ranks_too(recipe, monkeypatch):
 def test_ranking_files_are_read_before_training(small_recipe, tmp_path):
     file = tmp_path / "run.trec"
     file.write_text("train-0 Q0 red-cloud 1 1.0 t\ntrain-1 Q0 red-apple 2 high t\n")
-    ranking = {"kind": "ranking", "file": str(file)}
-    later = {**ONE_STEP, "terms": {"query": {"negatives": [ranking]}}}
+    later = {**ONE_STEP, "terms": {"query": {"negatives": [{"kind": "ranking", "file": str(file)}]}}}
     recipe = small_recipe({"a": ONE_STEP, "b": later}, cache=str(tmp_path / "cache"))
     for begin in (prepare_data, lambda recipe: prepare.prepare(recipe, World())):
         with pytest.raises(ValueError, match=r"run\.trec, line 2: score 'high'"):

@@ -70,8 +70,7 @@ def graded(derived: Path, folder: Path, qrels: str) -> dict[str, dict[str, int]]
 )
 def test_the_tables_measures_are_those_of_ir_measures(run, derived, name, split, qrels, measures):
     ranked = {"kind": "ranking", "file": str(derived / "msmarco-passage" / "bm25.dl19.top20.trec")}
-    bm25 = {**ranked, "top_k": 20}
-    folder = run(name, bm25 if name == "trec-dl" else {"kind": "random"})
+    folder = run(name, {**ranked, "top_k": 20} if name == "trec-dl" else {"kind": "random"})
     rows = read_json(folder / "measures.json")["rows"]
     assert [row["row"] for row in rows] == ["untrained", *load(f"samples/{name}").stages]
     parsed = [ir_measures.parse_measure(measure) for measure in measures.split()]

@@ -67,8 +67,7 @@ def test_the_dump_writes_every_value_out(base, write):
 def test_mappings_merge_lists_replace_and_a_later_base_wins(base, write):
     write("middle", "extends: base\nstages: {only: {steps: 20, lr_schedule: {warmup_steps: 3}}}")
     negatives = "terms: {query: {negatives: [{kind: random, num_negatives: 3}]}}"
-    stage = load(write("top", f"extends: middle\nstages: {{only: {{steps: 30, {negatives}}}}}")).stages
-    only = stage["only"]
+    only = load(write("top", f"extends: middle\nstages: {{only: {{steps: 30, {negatives}}}}}")).stages["only"]
     assert (only.steps, only.lr_schedule.warmup_steps, only.optimizer.learning_rate) == (30, 3, 1e-3)
     assert [source.num_negatives for source in only.terms["query"].negatives] == [3]
     write("seven", "extends: base\nseed: 7\nthreads: 7")

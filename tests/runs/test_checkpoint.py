@@ -79,8 +79,7 @@ def test_a_finished_stage_keeps_weights_alone(encoder, run):
         publish_checkpoint(run, encoder, moments_of(optimizer), TrainingProgress(s, 1)) for s in ("a", "a-b")
     ]
     before = [one.weights for one in made]
-    going_on = SimpleNamespace(keep_optimizer=True)
-    recipe = SimpleNamespace(stages={"c": going_on}, start_of={"c": "a-b"}.get)
+    recipe = SimpleNamespace(stages={"c": SimpleNamespace(keep_optimizer=True)}, start_of={"c": "a-b"}.get)
     drop_moments(run, recipe, ["a", "a-b"])
     after = [Checkpoint.open(run.checkpoint(stage, 1)) for stage in ("a", "a-b")]
     assert [checkpoint.weights for checkpoint in after] == before

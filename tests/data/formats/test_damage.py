@@ -71,8 +71,7 @@ def damaged(random: Random, raw: bytes) -> bytes:
     if kind == 1:
         return raw[:stop] + raw[start:]  # twice
     if kind == 2:
-        new = random.choice([random.randbytes(3), *CHARACTERS, *NESTED])
-        return raw[:start] + new + raw[start:]
+        return raw[:start] + random.choice([random.randbytes(3), *CHARACTERS, *NESTED]) + raw[start:]
     if kind == 3:
         changed = bytearray(raw)
         changed[random.randrange(len(raw))] ^= 1 << random.randrange(8)

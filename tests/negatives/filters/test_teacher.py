@@ -132,8 +132,7 @@ def test_a_source_keeps_what_was_promoted_apart(split_of, snapshot_of, tmp_path)
     snapshot = snapshot_of(split_of([1], [4]), [[1, 0], [0, 1]], [[4, 0], [3, 1], [2, 2], [1, 3], [0, 4]])
     snapshot.cache = tmp_path
     asks = {"kind": "teacher", "teacher": {"kind": "ranking", "file": scores}}
-    rules = [{**asks, "max_score": 8}, {**asks, "max_score": 3, "then": "promote"}]
-    source = Ann(top_k=5, filters=rules)
+    source = Ann(top_k=5, filters=[{**asks, "max_score": 8}, {**asks, "max_score": 3, "then": "promote"}])
     assert source.promotes and not Ann(filters=source.filters[:1]).promotes
     table = table_of(source, snapshot)
     assert table.candidates[:, :4].tolist() == [[3, 4, PADDING, PADDING], [3, 1, 0, PADDING]]

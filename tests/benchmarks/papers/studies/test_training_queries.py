@@ -75,8 +75,7 @@ def swinging_run(studied, monkeypatch) -> StudiedRun:
             yield f"ance-{generation.step}", 4 + generation.step, {("query", 0): table}
 
     monkeypatch.setattr(StudiedRun, "tables_in_use", property(in_use))
-    known = studied.data.anchor_sets["query"].known_positives
-    assert not np.isin([21, 22, 23, 27], known.rows).any()
+    assert not np.isin([21, 22, 23, 27], studied.data.anchor_sets["query"].known_positives.rows).any()
     return studied
 
 
