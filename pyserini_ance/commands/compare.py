@@ -31,7 +31,7 @@ def main(
         parsing.option("RECIPE", "instead, the gains of a grid's recipes over this one, in percent"),
     ] = None,
     forgetting: Annotated[
-        bool, parsing.flag("forgetting", "instead, the training queries that a refresh made worse")
+        bool, parsing.flag("forgetting", "instead, how many training queries each refresh made worse")
     ] = False,
 ) -> None:
     """Compare finished runs in one table; runs of a recipe with different seeds share a row."""

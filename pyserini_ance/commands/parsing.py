@@ -135,7 +135,7 @@ TokensPerBatch = Annotated[
 ]
 EncoderSettings = Annotated[
     list[str] | None,
-    option("KEY=VALUE ...", "pooling, normalize or length_tokens of an encoder whose files lack them"),
+    option("KEY=VALUE ...", "pooling, normalize or length_tokens, in place of what an encoder's files say"),
 ]
 Split = Annotated[str | None, option("NAME", "the split of the queries (default: the first)")]
 QrelsFile = Annotated[Path | None, option("FILE", "judgments: TREC's or BEIR's, plain or .gz")]
