@@ -79,8 +79,7 @@ def write_questions(
     A passage counts once, whatever was killed between: `folder` keeps the answers, and the budget is that of
     the folder. rank: the ids of the first k passages for each question. Raises as `llm.ask` does.
     """
-    texts = texts_to_send(passages, prompt)
-    answers = llm.ask(server, texts, folder / JOURNAL, label="questions")
+    answers = llm.ask(server, texts_to_send(passages, prompt), folder / JOURNAL, label="questions")
     written: dict[str, tuple[str, str]] = {}
     garbage = repeated = 0
     for passage, answer in zip(passages, answers.texts, strict=True):
