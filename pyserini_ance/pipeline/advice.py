@@ -20,7 +20,7 @@ from pyserini_ance.negatives.filters.teacher import TeacherFilter
 from pyserini_ance.negatives.filters.texts import Duplicates
 from pyserini_ance.negatives.rankings import Bm25 as Bm25Source
 from pyserini_ance.negatives.snapshot import Snapshot
-from pyserini_ance.negatives.source import MOST_FILLED, MiningContext
+from pyserini_ance.negatives.source import MiningContext
 from pyserini_ance.negatives.table import PADDING, NegativeTable, is_in_line
 from pyserini_ance.negatives.teachers.hybrid import Hybrid
 from pyserini_ance.pipeline.mining import NUM_NEGATIVES, mine_negatives
@@ -42,15 +42,12 @@ LEGEND = (
     f"- {SHORT}: share of queries that get so few of {TOP_K} candidates",
 )
 TEACHER = TeacherFilter(teacher=Hybrid(), margin=0)
-MARGINS = {
-    "relative_margin 0.05": RelativeMargin(margin=0.05),
-    "relative_margin 0.3 from lowest": RelativeMargin(margin=0.3, origin="lowest"),
-}
 FILTERS: dict[str, Sequence[Filter]] = {
     "none": (),
     "duplicates": [Duplicates()],
     "range_min 5": [RangeMin(ranks=5)],
-    **{name: [margin] for name, margin in MARGINS.items()},
+    "relative_margin 0.05": [RelativeMargin(margin=0.05)],
+    "relative_margin auto": [RelativeMargin(margin="auto")],
     "teacher": [TEACHER],
 }
 
@@ -73,12 +70,6 @@ class Advice:
         """The recipe of `_methods/` that fits: a teacher, where there is much to learn."""
         return "distilled" if self.bands[0][ABOVE] >= LEAST_HARD else "recommended"
 
-    @property
-    def margin(self) -> str:
-        """The strictest of `MARGINS` that leaves most queries enough candidates."""
-        short = {row["filter"]: row[SHORT] for row in self.filters}
-        return next((name for name in MARGINS if short[name] <= MOST_FILLED), list(MARGINS)[-1])
-
     def describe(self) -> str:
         """Tables, what a refresh costs, and the suggestion with its reason."""
         tables = []
@@ -86,11 +77,10 @@ class Advice:
             shown = [{k: f"{v:.0%}" if isinstance(v, float) else v for k, v in row.items()} for row in rows]
             tables.append(table(shown, list(shown[0])))
         seconds = ", ".join(f"{part} {value:.1f}" for part, value in self.seconds.items())
-        share, pays = f"{self.bands[0][ABOVE]:.0%}", self.method == "distilled"
-        follows = "a teacher pays" if pays else f"a teacher adds little; filter: {self.margin}"
+        follows = "a teacher pays" if self.method == "distilled" else "a teacher adds little"
         suggestion = (
             f"suggestion: extends: [_base/minilm, _methods/{self.method}]\n"
-            f"{share} of the first candidates score above the positive: {follows}"
+            f"{self.bands[0][ABOVE]:.0%} of the first candidates score above the positive: {follows}"
         )
         return "\n\n".join([*tables, "\n".join(LEGEND), f"seconds of this mining: {seconds}", suggestion])
 

@@ -1,12 +1,15 @@
 """Filters by a candidate's rank, or by its score: alone, or compared with the positive's."""
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, PositiveInt
 
 from pyserini_ance.negatives.filters.base import Candidates, Filter
+from pyserini_ance.negatives.source import MOST_FILLED
 from pyserini_ance.negatives.table import PADDING
+
+FEW = 8  # candidates of an anchor
 
 
 class RangeMin(Filter):
@@ -89,8 +92,10 @@ class RelativeMargin(Filter):
     """
 
     kind: Literal["relative_margin"] = "relative_margin"
-    margin: float = Field(default=0.05, ge=0, lt=1)
-    """The share of the positive's score, counted from `origin`, by which a negative must stay below it."""
+    margin: Annotated[float, Field(ge=0, lt=1)] | Literal["auto"] = 0.05
+    """The share of the positive's score, counted from `origin`, by which a negative must stay below it.
+    `auto` is 0.05 from `zero`, or, if that leaves more than a tenth of the anchors fewer than 8 candidates,
+    0.3 from `lowest`; each refresh decides anew."""
     origin: Literal["zero", "lowest"] = "zero"
     """What the positive's score is counted from. `zero` suits the cosines of a trained encoder, as in the
     paper; where unrelated texts have a cosine of 0.9, all candidates are within 5 % of the positive. `lowest`
@@ -99,6 +104,12 @@ class RelativeMargin(Filter):
     needs_positive_scores: ClassVar[bool] = True
 
     def mask(self, candidates: Candidates) -> np.ndarray:
+        if isinstance(self.margin, str):
+            strict, loose = (one.mask(candidates) for one in AUTO)
+            anchor_set, rows = candidates.anchor_set, candidates.rows
+            left = (rows != PADDING) & ~strict & ~anchor_set.never_negative(anchor_set.anchors, rows)
+            short = candidates.snapshot.world.gather_rows(left.sum(1) < FEW)
+            return strict if short.sum() <= MOST_FILLED * len(short) else loose
         scores, positive = candidates.scores, candidates.positive_scores
         if self.origin == "zero":
             # Differs from the paper: it uses p * (1 - margin), which would be above a negative p; its cosines
@@ -107,3 +118,6 @@ class RelativeMargin(Filter):
         lowest = np.where(np.isfinite(scores), scores, np.inf).min(1, initial=np.inf)
         limit = np.where(positive > lowest, positive - self.margin * (positive - lowest), np.inf)
         return scores > limit[:, None]
+
+
+AUTO = (RelativeMargin(), RelativeMargin(margin=0.3, origin="lowest"))

@@ -46,6 +46,17 @@ def test_a_margin_from_the_lowest_score_does_not_depend_on_the_origin_of_the_sco
     assert mask.tolist() == [[True, True, False, False], [True, False, False, False], NONE]
 
 
+@pytest.mark.parametrize(("known", "short"), [(0, 1), (0, 2), (11, 1)])
+def test_an_automatic_margin_is_from_the_lowest_score_if_from_zero_many_anchors_keep_few(known, short):
+    """Ten anchors: `short` ones keep 3 of 10 candidates, others 8; 11 is the row of one of these."""
+    scores = np.tile([0.99, 0.98, *[0.9] * 7, 0.1], (10, 1))
+    scores[:short, 2:7] = 0.97
+    found = candidates_of([[known]] * 10, np.tile(range(3, 13), (10, 1)), scores, positive_scores=[1] * 10)
+    chosen = {} if (known, short) == (0, 1) else {"margin": 0.3, "origin": "lowest"}
+    mask, expected = (RelativeMargin(**one).mask(found) for one in ({"margin": "auto"}, chosen))
+    assert mask.tolist() == expected.tolist()
+
+
 def test_candidates_above_the_score_are_removed_whatever_the_positive_scores():
     scores = np.array([[9.0, 7.5, 7.0], [7.6, 7.4, -3.0]])
     for positives in (None, [100, -100]):
