@@ -168,8 +168,7 @@ def _of_format(settings: Any, source: str) -> Iterator[Passage]:
 
 def _passage(entry: Entry) -> Passage:
     fields = dict(entry.fields)
-    title = fields.pop("title", "")
-    return Passage(entry.id, title, "\n".join(filter(None, fields.values())))
+    return Passage(entry.id, fields.pop("title", ""), "\n".join(filter(None, fields.values())))
 
 
 def files_of(folder: Path, skipped: Collection[Path] = ()) -> Iterator[Path]:

@@ -83,8 +83,7 @@ class StartRanker:
         bm25, dense = self.rankings(queries)
         fused = fuse([bm25, dense], "normalize", pool=POOL, hits=1)
         firsts = {query: next(iter(found)) for query, found in fused.items()}
-        agreed = sum(first_document(bm25, query) == first_document(dense, query) for query in firsts)
-        return firsts, agreed
+        return firsts, sum(first_document(bm25, query) == first_document(dense, query) for query in firsts)
 
 
 def first_document(ranking: Run, query: str) -> str | None:

@@ -71,7 +71,7 @@ def main(
     given = parsing.encoder_settings(encoder_settings)
     with logging_redirect_tqdm(), World.join(device).session() as world:
         model = load_any_encoder(encoder, world.device, given=given)
-        load = partial(load_collection, collection, cache=cache, splits=[split])
+        load = partial(load_collection, collection, cache=cache, split=split)
         if world.size > 1:  # the others then find it in the cache
             world.on_main(lambda: load() and None)
         texts = load()

@@ -123,7 +123,7 @@ def output_folder(metavar: str, text: str) -> Any:
 
 # Arguments and options that several commands have.
 Overrides = Annotated[
-    list[str] | None, Argument(metavar="KEY=VALUE", help="set values of the recipe: stage_defaults.steps=100")
+    list[str] | None, Argument(metavar="KEY=VALUE", help="set values of the recipe: stages.ance.steps=100")
 ]
 Device = Annotated[str, option("DEVICE", "auto, cpu, cuda, cuda:1, ...")]
 PrecisionOption = Annotated[
@@ -135,7 +135,9 @@ TokensPerBatch = Annotated[
 ]
 EncoderSettings = Annotated[
     list[str] | None,
-    option("KEY=VALUE ...", "pooling, normalize or length_tokens, in place of what an encoder's files say"),
+    option(
+        "KEY=VALUE ...", "of another tool's encoder: pooling, normalize, length_tokens in place of its own"
+    ),
 ]
 Split = Annotated[str | None, option("NAME", "the split of the queries (default: the first)")]
 QrelsFile = Annotated[Path | None, option("FILE", "judgments: TREC's or BEIR's, plain or .gz")]

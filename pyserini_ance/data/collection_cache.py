@@ -57,8 +57,7 @@ def cached_collection(
         return {"collection": collection.digest, **about}
 
     what = {"data": data.model_dump(mode="json", exclude={"official", "instruction"}), **settings}
-    files = data.input_files()
-    known = files if files or data.by_name else None
+    known = data.input_files() if data.shows_changes else None
     about = recorded(cache, what, known, make, lambda about: open_collection(cache, about["collection"]))
     stored = open_collection(cache, about["collection"])
     assert stored is not None

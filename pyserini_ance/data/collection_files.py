@@ -55,7 +55,7 @@ def write_tevatron(collection: Collection, folder: Path) -> None:
     for name, split in collection.splits.items():
         queries, judgments = len(split.queries), len(split.qrels.rows)
         kept, relevant = len(split.qrels.positives.anchors), len(split.qrels.positives.rows)
-        if judgments > relevant or split.qrels.grades.max(initial=1) > 1:
+        if queries > kept or judgments > relevant or split.qrels.grades.max(initial=1) > 1:
             log.warning(
                 "split %s keeps %s of %s queries and %s of %s judgments, as grade 1: Tevatron's files have "
                 "relevant documents alone; --to beir keeps all",

@@ -169,8 +169,7 @@ def merged_split(name: str, splits: Sequence[Split]) -> Split:
     counts = np.concatenate([np.diff(one.offsets) for one in qrels])
     rows = np.concatenate([one.rows for one in qrels])
     grades = np.concatenate([one.grades for one in qrels])
-    merged = Qrels(offsets_of(counts), rows, grades, qrels[0].threshold)
-    return Split(name, Texts(ids, columns), merged)
+    return Split(name, Texts(ids, columns), Qrels(offsets_of(counts), rows, grades, qrels[0].threshold))
 
 
 @dataclass(frozen=True)

@@ -49,8 +49,7 @@ def processor() -> Processor:
     if (name := os.environ.get(PROCESSOR_SETTING)) is None:
         # Others emulate bf16, which is slower than fp32; oneDNN's own probe says yes to any AVX-512.
         probe: Any = getattr(torch.cpu, "get_capabilities", dict)  # a torch without this probe stays in fp32
-        is_fast = any(map(probe().get, ("avx512_bf16", "amx_bf16")))
-        return Processor(_amd_family(), is_fast)
+        return Processor(_amd_family(), any(map(probe().get, ("avx512_bf16", "amx_bf16"))))
     if name not in PROCESSORS:
         raise ValueError(f"{PROCESSOR_SETTING} is {name!r}; expected one of {', '.join(PROCESSORS)}")
     return PROCESSORS[name]

@@ -69,8 +69,7 @@ def measure_by_answers(
             "pass judgments: --qrels FILE"
         )
     top_k = max(measure.params["cutoff"] for measure in measures)
-    qrels = judge_by_answers(run, questions, documents, top_k, regular_expressions)
-    return evaluate(qrels, run, measures)
+    return evaluate(judge_by_answers(run, questions, documents, top_k, regular_expressions), run, measures)
 
 
 def judge_by_answers(

@@ -20,8 +20,15 @@ COSTS = (BYTES, *SECONDS)
 
 
 def common_measures(results: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The measures of runs, as `read_results` returns them. Raises ValueError if they differ."""
+    """The measures of runs, as `read_results` returns them. Raises ValueError if they differ, or if runs of
+    one recipe, whose mean would be taken, have read other data."""
     measures: list[str] = results[0]["measures"]
+    firsts: dict[str, Mapping[str, Any]] = {}
+    for result in (one for one in results if one.get("data")):
+        first = firsts.setdefault(result["config_hash"], result)
+        if result["data"] != first["data"]:
+            problem = f"{first['run']} and {result['run']} have one recipe, but read other data"
+            raise ValueError(f"{problem}; compare runs on the same documents, queries and judgments")
     for result in results:
         if result["measures"] != measures:
             raise ValueError(

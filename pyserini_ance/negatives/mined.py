@@ -165,5 +165,4 @@ def find_positives(snapshot: Snapshot, top_k: int | None) -> np.ndarray:
         missing = missing[np.argsort(documents[missing], kind="stable")]
         found = missing[contain_answers(answers, texts.__getitem__, own[missing], documents[missing])]
         first[found] = documents[found]
-    pairs = np.stack([own, first], axis=1)
-    return world.gather_rows(pairs[first != PADDING])
+    return world.gather_rows(np.stack([own, first], axis=1)[first != PADDING])

@@ -20,7 +20,6 @@ from pyserini_ance.encoders.tokenization import (
     token_store,
 )
 from pyserini_ance.pyserini_bridge import vector_files
-from pyserini_ance.pyserini_bridge.vector_files import SHARD, documents_in_shard
 from pyserini_ance.runs.any_encoder import encoder_source, is_run, load_any_encoder
 from pyserini_ance.runs.checkpoint import document_weights_of
 from pyserini_ance.runs.rundir import RunDir
@@ -104,7 +103,7 @@ def encode_corpus(
     reader = PyseriniJsonl(corpus=corpus, skip=("empty_documents",) if empty_documents == "skip" else ())
     if shard:
         # Which part of which corpus it is, by which weights, and all settings in which shards agree.
-        provenance[SHARD] = {
+        provenance[vector_files.SHARD] = {
             "number": shard.number,
             "of": shard.of,
             "weights": model.digest(),
@@ -112,7 +111,7 @@ def encode_corpus(
             "empty_documents": empty_documents,
             "tokens_per_batch": budget,
         }
-        if present := world.on_main(lambda: documents_in_shard(output, provenance)):
+        if present := world.on_main(lambda: vector_files.documents_in_shard(output, provenance)):
             log.info("%s holds shard %s already", output, shard)
             return int(present), tokenization.document.passages
     documents = reader.read(scratch / f"documents-{world.rank}").documents
@@ -120,7 +119,7 @@ def encode_corpus(
     if shard:
         total, windows = len(documents), shard.cut(windows)
         documents, windows = documents.between(*windows[[0, -1]].tolist()), windows - windows[0]
-        provenance[SHARD].update(documents=len(documents), documents_of_all=total)
+        provenance[vector_files.SHARD].update(documents=len(documents), documents_of_all=total)
     whole = token_store(model.tokenizer, "document", documents, scratch / "tokens", "documents")
     blank_rows = whole.rows_of(model.tokenizer.blank("document"))
     if world.is_main:
@@ -136,7 +135,7 @@ def encode_corpus(
         check_delimiter(documents.ids)
         windows = passages.offsets[windows]
     if shard:
-        provenance[SHARD]["rows"] = len(tokens)
+        provenance[vector_files.SHARD]["rows"] = len(tokens)
     folder = scratch / "vectors"
     vectors = encode_shards(
         folder, provenance, model, tokens, "document", resolved, budget, "documents", world, windows
@@ -169,7 +168,7 @@ def convert_index(index: Path, output: Path, format: VectorFormat) -> int:
     if is_run(index) and format.index != FLAT:  # the very index that the run has measured
         format = replace(format, seed=RunDir.find(index).read_recipe().seed)
     about = read_json_object(folder / "encoder.json") or {}
-    about.pop(SHARD, None)
+    about.pop(vector_files.SHARD, None)
     if (name := str(about.get("encoder"))).startswith("../"):  # of a run
         about["encoder"] = str((folder / name).resolve())
     format.write(vectors, ids, output, about)

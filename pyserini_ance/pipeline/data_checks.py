@@ -174,9 +174,10 @@ def data_warnings(recipe: Recipe, collection: Collection) -> list[str]:
     for name, others, what in compared:
         if count := also_in(collection, name, others):
             total = len(collection.split(name).queries)
+            cure = "measure another split" if name in others else "remove them from one of the splits"
             lines.append(
                 f"{count:,} of {total:,} queries of split {name!r} are {what} queries too (the same id or "
-                "text), so its figures are too high; remove them from one of the splits"
+                f"text), so its figures are too high; {cure}"
             )
     if count := queries_that_are_documents(collection):
         lines.append(

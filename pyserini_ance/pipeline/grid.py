@@ -205,8 +205,7 @@ class GridRuns:
             status = [] if all(row["status"] == "finished" for row in rows) else ["status"]
             own = {"run", "status", "reason", *keys}
             results = dict.fromkeys(name for row in rows for name in row if name not in own)
-            text = table_with_legend(rows, [*keys, *status, *results])
-            write_whole(self.folder / "grid.md", f"{text}\n")
+            write_whole(self.folder / "grid.md", f"{table_with_legend(rows, [*keys, *status, *results])}\n")
             write_json(self.folder / GRID_FILE, {"recipe": self.recipe, "keys": keys, "runs": rows})
 
 

@@ -42,30 +42,28 @@ NUM_NEGATIVES = 8
 
 
 def collection_files(settings: str | Path, split: str) -> list[Path]:
-    """The files that `load_collection` reads a split from; it raises the same."""
-    return _read_data(settings, [split]).input_files()
+    """The files that `load_collection` reads, and those that it leaves out; it raises the same."""
+    others = [path for _, path in _read_data(settings).files()]
+    return [*_read_data(settings, split).input_files(), *others]
 
 
 def load_collection(
-    settings: Mapping[str, Any] | str | Path,
-    *,
-    cache: str | Path | None = None,
-    splits: Sequence[str] | None = None,
+    settings: Mapping[str, Any] | str | Path, *, cache: str | Path | None = None, split: str | None = None
 ) -> Collection:
     """Read and check a collection: documents, and splits of queries with judgments.
 
     settings: the `data:` section of a recipe, such as `{"kind": "beir", "folder": "data/scifact"}`, or a YAML
     file that holds one (a whole recipe file has it under `data`); a split that is None is not read. cache:
     where the collection is stored, memory-mapped, and found again without reading unchanged files (default:
-    the recipes'). splits: those that are read (default: all). Raises ValueError naming the key, or the file
-    and line, FileNotFoundError for missing files, and IsADirectoryError for a folder in place of its
-    settings.
+    the recipes'). split: the one that is needed; others are left out if a file of any is missing. Raises
+    ValueError naming the key, or the file and line, FileNotFoundError for missing files, and
+    IsADirectoryError for a folder in place of its settings.
     """
-    data = _read_data(settings, splits)
+    data = _read_data(settings, split)
     return cached_collection(cache_folder(cache), data, {}, data.read)
 
 
-def _read_data(settings: Mapping[str, Any] | str | Path, splits: Sequence[str] | None) -> Format:
+def _read_data(settings: Mapping[str, Any] | str | Path, split: str | None = None) -> Format:
     expected = "the `data` section of a recipe, or a YAML file of it; data in memory goes to make_collection"
     check_type("settings", settings, str | Path | Mapping, expected)
     origin = "collection" if isinstance(settings, Mapping) else str(settings)
@@ -86,7 +84,12 @@ def _read_data(settings: Mapping[str, Any] | str | Path, splits: Sequence[str] |
         settings = merge({}, {"data": dict(settings)}, origin)["data"]  # without the splits that are null
     data = read_component("data", settings, origin)
     assert isinstance(data, Format)
-    return data.of_splits(data.split_names if splits is None else splits)
+    data = data.of_splits(data.split_names)
+    try:
+        data.input_files()
+    except FileNotFoundError:
+        return data.of_splits([split]) if split else data
+    return data
 
 
 def read_source(

@@ -126,8 +126,7 @@ def read_rankings(recipe: Recipe, collection: Collection) -> None:
         for source in (component for component in of_anchor.components if component.files):
             settings = {"negatives": source.model_dump(mode="json"), "data": data}
             anchor_set = AnchorSet.of(collection, collection.split(training), anchor)
-            check = partial(source.read_ahead, collection, anchor_set)
-            recorded(recipe.cache, settings, source.files, check)
+            recorded(recipe.cache, settings, source.files, partial(source.read_ahead, collection, anchor_set))
 
 
 def prepare(recipe: Recipe, world: World, digest: str | None = None) -> PreparedData:

@@ -141,7 +141,7 @@ def _check_trained_queries(recipe: "Recipe") -> Iterator[Problem]:
                 yield ("stages", name, "train_split"), text
         if recipe.knows_last_positive_alone and stage.positives != "last":
             text = f"{stage.positives}, but with `last` in another stage training knows no other positives"
-            yield ("stages", name, "positives"), f"{text}; set stage_defaults.positives=last"
+            yield ("stages", name, "positives"), f"{text}; set stages.{name}.positives=last"
 
 
 def _check_made_queries(recipe: "Recipe") -> Iterator[Problem]:

@@ -217,7 +217,7 @@ def _apply(raw: dict, override: str) -> None:
     where = f"override {override!r}"
     key, equals, text = override.partition("=")
     if not equals or not key:
-        raise ValueError(f"{where}: expected dotted.key=value, for example stage_defaults.steps=500")
+        raise ValueError(f"{where}: expected dotted.key=value, for example stages.ance.steps=500")
     value = read_argument(text, where)
     *parents, last = key.split(".")
     target: Any = raw

@@ -98,12 +98,7 @@ def measured_rows(results: Sequence[Results], only: Sequence[str] = ()) -> pd.Da
     """
     measures = tables.common_measures(results)
     lines: list[dict[str, Any]] = []
-    firsts: dict[str, Results] = {}
     for run, result in enumerate(results):
-        first = firsts.setdefault(_tag(result), result)
-        if result.get("data") != first.get("data"):  # they are no seeds of one row
-            problem = f"{first['run']} and {result['run']} have one recipe, but read other data"
-            raise ValueError(f"{problem}; compare runs on the same documents, queries and judgments")
         last = tables.last_stage(result["rows"])
         for row in result["rows"]:
             line = {"run": run, **{measure: row.get(measure) for measure in measures}, "row": row["row"]}

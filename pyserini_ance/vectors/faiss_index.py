@@ -61,8 +61,7 @@ class FactoryIndex:
         index = self.index if self.on_gpu is None or k > MOST_HITS_ON_GPU else self.on_gpu
         scores, rows = index.search(own, k) if len(own) else (np.empty((0, k), np.float32), np.empty((0, k)))
         every_score = torch.cat(self.world.gather(torch.from_numpy(scores)))
-        every_row = torch.cat(self.world.gather(torch.from_numpy(rows.astype(np.int32))))
-        return every_score, every_row
+        return every_score, torch.cat(self.world.gather(torch.from_numpy(rows.astype(np.int32))))
 
 
 def faiss_gpu(device: str) -> int | None:

@@ -32,8 +32,7 @@ def test_layers_of_one_side_leave_the_other_whole(start, saved, tiny_bert):
     whole = start(tiny_bert, pooling="mean")
     encoder = start(tiny_bert, pooling="mean", query={"layers": [1]})
     assert not encoder.config.tied
-    counts = [len(encoder.towers.tower(side).transformer.encoder.layer) for side in SIDES]
-    assert counts == [1, 2]
+    assert [len(encoder.towers.tower(side).transformer.encoder.layer) for side in SIDES] == [1, 2]
     np.testing.assert_array_equal(encoder.encode(TEXTS, "document"), whole.encode(TEXTS, "document"))
     again = load_encoder(saved(encoder))
     for side in SIDES:

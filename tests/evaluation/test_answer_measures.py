@@ -24,8 +24,7 @@ def questions(*answers: list[str]) -> Texts:
 
 
 def test_documents_are_judged_by_their_text_without_titles():
-    asked = questions(["Linda Davis", "Reba"], ["1993"], [], ["1993"])
-    found = judge_by_answers(RUN, asked, DOCUMENTS, 4)
+    found = judge_by_answers(RUN, questions(["Linda Davis", "Reba"], ["1993"], [], ["1993"]), DOCUMENTS, 4)
     assert found["q0"] == {"d2": 0, "d1": 0, "d3": 1, "d4": 0} and found["q1"] == {"d1": 1, "d0": 0, "d2": 0}
     assert found["q2"] == {"d0": 0, "d1": 0} and found["q3"] == {} and len(found) == 4
 

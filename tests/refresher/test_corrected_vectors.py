@@ -78,8 +78,7 @@ def test_the_sample_is_exact_and_the_others_are_mapped(recipe, tmp_path):
     old, new, corrected = base.document_vectors[:], exact.document_vectors[:], snapshot.mined_vectors[:]
     same = np.abs(corrected - new).max(1) < 1e-5
     assert same.sum() == 15 and measured["documents"] == 15
-    means = token_means(exact.encoder, exact.data.documents, np.arange(30))
-    inputs = np.concatenate([old, means], axis=1)
+    inputs = np.concatenate([old, token_means(exact.encoder, exact.data.documents, np.arange(30))], axis=1)
     expected = Correction.fit(inputs[same], new[same], normalizes=False)(inputs)
     np.testing.assert_allclose(corrected[~same], expected[~same], atol=1e-4)
     assert "document_vectors" not in vars(snapshot)

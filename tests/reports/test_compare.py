@@ -68,7 +68,7 @@ def test_rows(results, rows):
 )
 def test_runs_on_other_data_or_by_other_measures_are_not_compared(other, message):
     with pytest.raises(ValueError, match=message):
-        compare([result("a", 0.5), other])
+        compare([result("a", 0.5), {**result("a", 0.5), "data": "2"}, other])
     assert len(compare([result("bm25", 0.5)])[0]) == 2  # a recipe of that name is another row
 
 

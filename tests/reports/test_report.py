@@ -127,6 +127,5 @@ def test_texts_are_escaped(finished_run):
 
 
 def test_a_running_mean_does_not_cross_stages():
-    nan = float("nan")
-    means = running_mean(np.array([1.0, 3.0, 5.0, nan, 9.0, 11.0]), 2).tolist()
+    means = running_mean(np.array([1.0, 3.0, 5.0, float("nan"), 9.0, 11.0]), 2).tolist()
     assert means[:3] == [1.0, 2.0, 4.0] and means[3] != means[3] and means[4:] == [9.0, 10.0]

@@ -197,8 +197,7 @@ def test_promoted_documents_are_positives_in_every_draw(split):
 def test_promoted_documents_are_anchors_with_the_queries_that_they_are_relevant_to(split):
     dual = {"anchor": "document", "negatives": [{"kind": "random", "num_negatives": 5}]}
     terms = {"query": {"negatives": [{"kind": "ann"}]}, "dual": dual}
-    table = next(iter(TABLES.values()))
-    tables, seen = promoting([[1, 40], [5, 40]], {("query", 0): table}), 0
+    tables, seen = promoting([[1, 40], [5, 40]], {("query", 0): next(iter(TABLES.values()))}), 0
     for step in range(40):
         dual = plan(split, step, tables=tables, terms=terms, batch_queries=7).terms["dual"]
         for document, line in zip(dual.anchors.tolist(), dual.negatives.tolist(), strict=True):

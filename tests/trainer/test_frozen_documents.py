@@ -151,8 +151,7 @@ def test_the_overlap_with_bm25_is_recorded_where_bm25_has_ranked(recipe, start, 
     (tmp_path / "bm25.trec").write_text("".join(ranked))
     data.training_rankings["bm25"] = tmp_path / "bm25.trec"
     documents = fixed(recipe, data, start, tmp_path / "scratch")
-    known = documents.known_positives
-    documents.measure("replaced.0", np.array([0]), np.array([[9, 1, 0, 2]]), 1.0, known)
+    documents.measure("replaced.0", np.array([0]), np.array([[9, 1, 0, 2]]), 1.0, documents.known_positives)
     assert documents.pop_metrics()["found"]["replaced.0"]["BM25 overlap@3"] == pytest.approx(2 / 3, abs=1e-6)
 
 

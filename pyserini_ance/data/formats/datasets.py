@@ -80,11 +80,15 @@ class Datasets(Format):
         return self
 
     def files(self) -> list[tuple[str, Path]]:
-        """The files and folders, if all tables are local: changes of a hub data set are not known."""
+        """The local files and folders; files of hub data sets are not known."""
         splits = {f"data.splits.{name}": table for name, table in self.splits.items()}
         tables = {"data.documents": self.documents, "data.queries": self.queries, **splits}
         paths = [(f"{key}.path", Path(table.path).expanduser()) for key, table in tables.items()]
-        return paths if all(path.exists() for _, path in paths) else []
+        return [(key, path) for key, path in paths if path.exists()]
+
+    @property
+    def shows_changes(self) -> bool:
+        return len(self.files()) == 2 + len(self.splits)
 
     def raw_data(self) -> RawData:
         rows, fields = _rows(self.queries, "data.queries", QUERIES, "queries")

@@ -129,6 +129,11 @@ class Format(Component):
         """
         return _paths_in(self, "data")
 
+    @property
+    def shows_changes(self) -> bool:
+        """Whether `files` are all that is read, or never change; otherwise data is read each time."""
+        return self.by_name or bool(self.files())
+
     def input_files(self) -> list[Path]:
         """The files that `files` lists, as they exist on disk: plain or .gz; for a folder, all in it.
 
@@ -195,8 +200,7 @@ class Format(Component):
             checked = {made.name: made, **checked}
         if self.hold_out:
             checked = cut_dev(checked, self.hold_out, corpus)
-        kept = {**+skipped}
-        collection = Collection(corpus, checked, kept, frozenset(left_out), self.ignore_identical_ids)
+        collection = Collection(corpus, checked, {**+skipped}, frozenset(left_out), self.ignore_identical_ids)
         collection.log_skipped()
         return collection
 

@@ -295,8 +295,7 @@ def read_table(
     if extension(path) == PARQUET:
         import pyarrow.parquet
 
-        header = pyarrow.parquet.read_schema(path).names
-        columns = list(find(header, Line(path, 1, "")).values())
+        columns = list(find(pyarrow.parquet.read_schema(path).names, Line(path, 1, "")).values())
     keys: list[str] | None = None
     found: dict[str, str] = {}
     for record in read_named_rows(path, columns, key):

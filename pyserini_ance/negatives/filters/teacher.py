@@ -67,8 +67,7 @@ class TeacherFilter(Filter):
             return mask
         limit: float | np.ndarray | None = self.max_score
         if self.margin is not None:
-            each = scores.of(of_positives, positives.rows)
-            best = np.fmax.reduceat(each, positives.offsets[:-1])
+            best = np.fmax.reduceat(scores.of(of_positives, positives.rows), positives.offsets[:-1])
             limit = (best - self.margin * np.abs(best))[:, None]
         mask[chosen] = scores.of(anchors[:, None], rows) > limit
         return mask

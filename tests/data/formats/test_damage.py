@@ -156,8 +156,8 @@ def judgments(raw: bytes) -> list[tuple[str, str, int]]:
             columns = roles
             continue
         query, document, grade = (cells[columns.index(role)] for role in ("query", "document", "grade"))
-        need(re.fullmatch("[+-]?[0-9]{1,9}", grade.strip()))
-        rows.append((query, document, int(grade.strip())))
+        need(match := re.fullmatch(r"([+-]?[0-9]{1,9})(\.0*)?", grade.strip()))
+        rows.append((query, document, int(match[1])))
     return rows
 
 

@@ -63,9 +63,11 @@ def test_a_folder_is_loaded_again_whatever_its_times(recipe, tmp_path):
         assert Datasets(**recipe).read().documents.columns["text"] == [text, "second"]
 
 
-def test_local_files_are_known_unless_a_table_is_on_the_hub(recipe, tmp_path):
-    data, hub = Datasets(**recipe), {"test": {"path": "BeIR/nfcorpus-qrels"}}
-    assert Datasets(**{**recipe, "splits": recipe["splits"] | hub}).files() == []
+def test_local_files_are_known_and_hub_names_are_not(recipe, tmp_path):
+    assert Datasets(**recipe).shows_changes
+    recipe["splits"]["test"] = {"path": "BeIR/nfcorpus-qrels"}
+    data = Datasets(**recipe)
+    assert not data.shows_changes
     listed = data.files()
     files = {"documents": "corpus.jsonl", "queries": "queries.parquet"}
     assert dict(listed[:2]) == {f"data.{part}.path": tmp_path / name for part, name in files.items()}
