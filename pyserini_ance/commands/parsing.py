@@ -135,9 +135,7 @@ TokensPerBatch = Annotated[
 ]
 EncoderSettings = Annotated[
     list[str] | None,
-    option(
-        "KEY=VALUE ...", "of another tool's encoder: pooling, normalize, length_tokens in place of its own"
-    ),
+    option("KEY=VALUE ...", "pooling, normalize or length_tokens for an encoder of another tool"),
 ]
 Split = Annotated[str | None, option("NAME", "the split of the queries (default: the first)")]
 QrelsFile = Annotated[Path | None, option("FILE", "judgments: TREC's or BEIR's, plain or .gz")]

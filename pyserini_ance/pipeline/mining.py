@@ -43,8 +43,7 @@ NUM_NEGATIVES = 8
 
 def collection_files(settings: str | Path, split: str) -> list[Path]:
     """The files that `load_collection` reads, and those that it leaves out; it raises the same."""
-    others = [path for _, path in _read_data(settings).files()]
-    return [*_read_data(settings, split).input_files(), *others]
+    return [*_read_data(settings, split).input_files(), *(path for _, path in _read_data(settings).files())]
 
 
 def load_collection(
@@ -85,10 +84,11 @@ def _read_data(settings: Mapping[str, Any] | str | Path, split: str | None = Non
     data = read_component("data", settings, origin)
     assert isinstance(data, Format)
     data = data.of_splits(data.split_names)
-    try:
-        data.input_files()
-    except FileNotFoundError:
-        return data.of_splits([split]) if split else data
+    if split is not None:
+        try:
+            data.input_files()
+        except FileNotFoundError:
+            return data.of_splits([split])
     return data
 
 

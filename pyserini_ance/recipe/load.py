@@ -116,10 +116,10 @@ def load(name: str | Path, *overrides: str) -> Recipe:
     if not isinstance(defaults, dict):
         raise ValueError(f"stage_defaults: expected a mapping of a stage's keys, got {defaults!r}")
     stages = raw["stages"] if isinstance(raw.get("stages"), dict) else {}
-    for override in overrides:
-        first, *keys = override.partition("=")[0].split(".")
+    for override in (one for one in overrides if one.startswith("stage_defaults.")):
+        _, *keys = override.partition("=")[0].split(".")
         without_effect = [_value(one, keys) not in ({}, _value(defaults, keys)) for one in stages.values()]
-        if first == "stage_defaults" and without_effect and all(without_effect):
+        if without_effect and all(without_effect):
             own = ", ".join(".".join(["stages", name, *keys]) for name in stages)
             raise ValueError(f"{override} has no effect: each stage sets this key itself; override {own}")
     for stage_name, stage in stages.items():  # every stage is complete by itself

@@ -220,7 +220,7 @@ def _objects(path: Path) -> Iterator[Any]:
 def _table(path: Path, delimiter: str) -> Iterator[Any]:
     """Yield the header, then the rows. A quoted cell may hold line ends.
 
-    Between tabs this is told: there a quote is often one of the text, which takes the next rows along.
+    In a .tsv a warning says so: there a quote is often part of the text, and takes the next rows along.
     """
     reader = csv.reader(
         (f"{line.text}\n" for line in read_lines(path, keep_empty=True)), delimiter=delimiter, strict=True
@@ -245,7 +245,7 @@ def _table(path: Path, delimiter: str) -> Iterator[Any]:
                 yield Record(start, dict(zip(header, cells, strict=True)))
             start = start._replace(number=reader.line_num + 1)
         if count:
-            cure = "if it is one of the text, write the table as .csv or .jsonl"
+            cure = "if the quote is part of the text, write the table as .csv or .jsonl"
             log.warning("%s: a quote begins a cell of several lines (rows: %d); %s", first, count, cure)
     except csv.Error as error:
         expected = "cells in double quotes, or without double quotes"

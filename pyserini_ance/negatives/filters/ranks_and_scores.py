@@ -9,7 +9,7 @@ from pyserini_ance.negatives.filters.base import Candidates, Filter
 from pyserini_ance.negatives.source import MOST_FILLED
 from pyserini_ance.negatives.table import PADDING
 
-FEW = 8  # candidates of an anchor
+FEW = 8  # an anchor with fewer candidates has too few
 
 
 class RangeMin(Filter):
@@ -94,8 +94,8 @@ class RelativeMargin(Filter):
     kind: Literal["relative_margin"] = "relative_margin"
     margin: Annotated[float, Field(ge=0, lt=1)] | Literal["auto"] = 0.05
     """The share of the positive's score, counted from `origin`, by which a negative must stay below it.
-    `auto` is 0.05 from `zero`, or, if that leaves more than a tenth of the anchors fewer than 8 candidates,
-    0.3 from `lowest`; each refresh decides anew."""
+    `auto` sets both: 0.05 from `zero`, or 0.3 from `lowest` if the first leaves more than a tenth of the
+    anchors fewer than 8 candidates. Each refresh decides anew."""
     origin: Literal["zero", "lowest"] = "zero"
     """What the positive's score is counted from. `zero` suits the cosines of a trained encoder, as in the
     paper; where unrelated texts have a cosine of 0.9, all candidates are within 5 % of the positive. `lowest`
@@ -105,11 +105,13 @@ class RelativeMargin(Filter):
 
     def mask(self, candidates: Candidates) -> np.ndarray:
         if isinstance(self.margin, str):
-            strict, loose = (one.mask(candidates) for one in AUTO)
+            strict = RelativeMargin().mask(candidates)
             anchor_set, rows = candidates.anchor_set, candidates.rows
             left = (rows != PADDING) & ~strict & ~anchor_set.never_negative(anchor_set.anchors, rows)
             short = candidates.snapshot.world.gather_rows(left.sum(1) < FEW)
-            return strict if short.sum() <= MOST_FILLED * len(short) else loose
+            if short.sum() <= MOST_FILLED * len(short):
+                return strict
+            return RelativeMargin(margin=0.3, origin="lowest").mask(candidates)
         scores, positive = candidates.scores, candidates.positive_scores
         if self.origin == "zero":
             # Differs from the paper: it uses p * (1 - margin), which would be above a negative p; its cosines
@@ -118,6 +120,3 @@ class RelativeMargin(Filter):
         lowest = np.where(np.isfinite(scores), scores, np.inf).min(1, initial=np.inf)
         limit = np.where(positive > lowest, positive - self.margin * (positive - lowest), np.inf)
         return scores > limit[:, None]
-
-
-AUTO = (RelativeMargin(), RelativeMargin(margin=0.3, origin="lowest"))
