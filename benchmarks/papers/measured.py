@@ -99,29 +99,24 @@ class _RunFigures:
             yield from self._forgetting()
 
     def _figures(
-        self,
-        row: str,
-        section: Section,
-        part: str,
-        figures: Mapping[SplitMeasure, float],
-        absent: Mapping[SplitMeasure, str] | None = None,
+        self, row: str, section: Section, part: str, figures: Mapping[SplitMeasure, float | str]
     ) -> Iterator[dict[str, Any]]:
+        """A record for each of `figures`, of which a text says why it is missing."""
         trained = row not in METHODS
-        config = self.config if trained else f"={[(*key, round(of, 6)) for key, of in figures.items()]}"
+        known = [(*key, round(of, 6)) for key, of in figures.items() if not isinstance(of, str)]
+        config = self.config if trained else f"={known}"
         variant = self.variant if trained else ""
         about = (section, METHODS.get(row, self.method), part, config, self.name, variant)
-        for (split, measure), value in figures.items():
-            yield dict(zip(COLUMNS, (*about, split, measure, value, ""), strict=True))
-        for (split, measure), text in (absent or {}).items():
-            yield dict(zip(COLUMNS, (*about, split, measure, None, text), strict=True))
+        for (split, measure), of in figures.items():
+            value, text = (None, of) if isinstance(of, str) else (of, "")
+            yield dict(zip(COLUMNS, (*about, split, measure, value, text), strict=True))
 
     def _note(self, text: str) -> dict[str, Any]:
         return {**dict.fromkeys(COLUMNS, ""), "text": text}
 
     def _judged(self, row: str, wanted: Collection[SplitMeasure]) -> Iterator[dict[str, Any]]:
         """Hole rates, and the overlap with BM25's ranking, of the row's rankings of the test splits."""
-        figures: dict[SplitMeasure, float] = {}
-        absent: dict[SplitMeasure, str] = {}
+        figures: dict[SplitMeasure, float | str] = {}
         for split, measure in wanted:
             ranking, qrels = self.run.ranking(row, split), self.run.qrels(split)
             if section_of(measure) is not Section.JUDGED or not (ranking.exists() and qrels.exists()):
@@ -132,10 +127,10 @@ class _RunFigures:
             elif (bm25 := self.run.ranking(BM25, split)).exists():
                 values = overlap(read_run(ranking), read_run(bm25), read_qrels(qrels), int(cutoff))
             else:
-                absent[split, measure] = "no BM25 ranking"
+                figures[split, measure] = "no BM25 ranking"
                 continue
             figures[split, measure] = means(values)[measure]
-        yield from self._figures(row, Section.JUDGED, "", figures, absent)
+        yield from self._figures(row, Section.JUDGED, "", figures)
 
     def _forgetting(self) -> Iterator[dict[str, Any]]:
         """The only interval of a stage has the stage's name, as an episode in papers."""
@@ -160,10 +155,10 @@ class _RunFigures:
                     yield self._note(f"skipped: {folder} was made from an earlier {file}")
                 elif reader := about.get("reader"):
                     for answered in rows:
-                        part = f"{_short(reader['model'])}, first {answered['passages']}"
+                        part = f"{Path(reader['model']).name}, first {answered['passages']}"
                         yield from self._figures(row, Section.ANSWERS, part, {(split, "EM"): answered["EM"]})
                 else:
-                    yield from self._reranked(row, split, _short(about["model"]), rows)
+                    yield from self._reranked(row, split, Path(about["model"]).name, rows)
 
     def _reranked(
         self, row: str, split: str, model: str, rows: list[dict[str, Any]]
@@ -178,11 +173,10 @@ class _RunFigures:
             figures = {
                 (split, name): value for name, value in reranked.items() if name not in ("ranking", *LATENCY)
             }
-            if search:
-                figures[split, MILLISECONDS] = search + (0 if is_first else reranked[MILLISECONDS])
-            absent = {} if search else {(split, MILLISECONDS): "search not timed"}
+            both = search and search + (0 if is_first else reranked[MILLISECONDS])
+            figures[split, MILLISECONDS] = both or "search not timed"
             part = "" if is_first else f"{model}, {reranked['ranking']}"
-            yield from self._figures(row, Section.RERANKED, part, figures, absent)
+            yield from self._figures(row, Section.RERANKED, part, figures)
 
 
 def _variant(recipe: Recipe, base: Recipe | None) -> str:
@@ -194,8 +188,3 @@ def _variant(recipe: Recipe, base: Recipe | None) -> str:
     )
     differing = [f"{key} {now} instead of {before}" for key, before, now in differences(old, new)]
     return f"{base.name}: {'; '.join(differing[:SHOWN]) or 'other settings'}"
-
-
-def _short(model: str) -> str:
-    """`MiniLM` of `cross-encoder/MiniLM` and of `/models/MiniLM`."""
-    return model.rstrip("/").rpartition("/")[2]

@@ -52,21 +52,22 @@ class Answering:
         reader.check_documents(documents.columns)
         self.ranked.check_hits(self.cutoffs[-1])
         settings = {"reader": reader.model_dump(mode="json"), "depths": list(self.cutoffs)}
-        self._log.begin({**settings, **self.ranked.identity}, reader.model)
+        QueryLog(self.folder).begin({**settings, **self.ranked.identity}, reader.model)
 
     def read(self, reader: OpenReader) -> None:
         """Answer the questions that are not answered yet."""
-        done = self._log.records
+        log = QueryLog(self.folder)
+        done = log.records
         remaining = [question for question in self.ranked.ranked_queries if question not in done]
         for question in progress_bar(iterable=remaining, desc="read", unit="question"):
-            self._log.append(self._record(question, reader))
+            log.append(self._record(question, reader))
 
     def rows(self, regular_expressions: bool = False) -> list[dict[str, Any]]:
         """Write the predictions and `measures.json`; returns the rows of a table, one per cutoff.
 
         Questions without passages count as answered wrongly.
         """
-        records, questions = self._log.records, self.ranked.queries
+        records, questions = QueryLog(self.folder).records, self.ranked.queries
         gold = {question: read_answers(questions, row) for row, question in enumerate(questions.ids)}
         rows = []
         for position, cutoff in enumerate(self.cutoffs):
@@ -96,10 +97,6 @@ class Answering:
 
     def _text(self, question: str) -> str:
         return self.ranked.queries.columns["text"][self.ranked.queries.rows[question]]
-
-    @property
-    def _log(self) -> QueryLog:
-        return QueryLog(self.folder)
 
 
 def make_reader(kind: str, model: str, settings: Sequence[str]) -> Reader:

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from benchmarks.papers.measured import METHODS, read_measured
-from benchmarks.papers.published import FILE, MILLISECONDS, PARTS, Published, Section, read_published
+from benchmarks.papers.published import FILE, MILLISECONDS, PARTS, Section, read_published
 from pyserini_ance.evaluation.tables import mean_range, table
 from pyserini_ance.recipe.components import did_you_mean
 from pyserini_ance.recipe.load import SHIPPED, load, shipped
@@ -106,24 +106,25 @@ def read_tables(name: str, runs: Path) -> Tables:
                 f"{did_you_mean(row.method, methods)}; remove `method` for a system without a recipe, got "
                 f"{row.method!r}"
             )
-    order = dict.fromkeys([*(row.method for row in published.rows if row.method), *methods, ""])
     rows: list[Row] = []
     for method, recipe in named.items():
         if expected := [_figure(s, m, of) for s, each in recipe.expect.items() for m, of in each.items()]:
             head = {"figures": "expected", "source": "recipe", "runs": 0}
             rows.append((Section.RESULTS, method, "", 0, head, expected))
-    rows += [*_measured_rows(measured, named), *_published_rows(published)]
+    rows += _measured_rows(measured, named)
+    for row in published.rows:
+        head = {"figures": row.model, "source": row.where(), "runs": 0}
+        for (section, part), scores in row.by_section().items():
+            figures = [_figure(*key, value) for key, value in scores.items()]
+            rows.append((section, row.method or "", part, 2, head, figures))
     # A row for each method that has published figures or a recipe, and that no run has measured.
     results = {(row[1], row[3]) for row in rows if row[0] == Section.RESULTS}
     to_come = ({method for method, _ in results} | {*named}) - {m for m, kind in results if kind == 1}
     empty = {"figures": "measured", "source": "", "runs": 0}
     rows += [(Section.RESULTS, method, "", 1, empty, []) for method in to_come if method]
-    place = {method: number for number, method in enumerate(order)}
-    parts: dict[tuple[Any, ...], None] = dict.fromkeys(
-        row[:3] for kind in (2, 1) for row in rows if row[3] == kind
-    )
-    parts_of = {key: number for number, key in enumerate(parts)}
-    rows.sort(key=lambda row: (place[row[1]], parts_of.get(row[:3], 0), row[3]))
+    order = list(dict.fromkeys([*(row.method for row in published.rows if row.method), *methods, ""]))
+    parts = list(dict.fromkeys(row[:3] for kind in (2, 1) for row in rows if row[3] == kind))
+    rows.sort(key=lambda row: (order.index(row[1]), parts.index(row[:3]), row[3]))
     lines = [
         {"section": section, "recipe": method, "part": part, "row": number, **head, **figure}
         for number, (section, method, part, _, head, figures) in enumerate(rows)
@@ -154,14 +155,6 @@ def _find_set(name: str) -> Path:
         text = f"no set of recipes {name!r}: neither a folder nor a shipped set{did_you_mean(own, sets)}"
         raise FileNotFoundError(f"{text}; sets: {', '.join(sets)}")
     return folder
-
-
-def _published_rows(published: Published) -> Iterator[Row]:
-    for row in published.rows:
-        for (section, part), scores in row.by_section().items():
-            figures = [_figure(*key, value) for key, value in scores.items()]
-            head = {"figures": row.model, "source": row.where(), "runs": 0}
-            yield section, row.method or "", part, 2, head, figures
 
 
 def _measured_rows(measured: pd.DataFrame, recipes: Mapping[str, Recipe]) -> Iterator[Row]:

@@ -41,7 +41,7 @@ class OpenReader(Protocol):
 
 
 class Reader(Component):
-    """The settings of a reader. `model` is a hub name or a folder."""
+    """The settings of a reader."""
 
     model: str
     """A hub name or a folder."""
@@ -83,14 +83,13 @@ def read_in_batches(
     return found
 
 
-def best_answers(candidates: Sequence[Answer | None], cutoffs: Sequence[int]) -> list[Answer]:
-    """For each cutoff, the answer of highest score among the first `cutoff` candidates; the first of equal
-    ones.
+def best_answers(answers: Sequence[Answer], cutoffs: Sequence[int]) -> list[Answer]:
+    """For each cutoff, the answer of highest score from the first `cutoff` passages; the first of equal ones.
 
-    `candidates` holds one answer per passage, None if a passage has none.
+    `answers` are of one passage each, in the order of the passages.
     """
     best = []
     for cutoff in cutoffs:
-        answers = [candidate for candidate in candidates[:cutoff] if candidate is not None]
-        best.append(max(answers, key=lambda answer: answer.score or 0.0, default=NO_ANSWER))
+        own = [one for one in answers if one.passage is not None and one.passage < cutoff]
+        best.append(max(own, key=lambda answer: answer.score or 0.0, default=NO_ANSWER))
     return best

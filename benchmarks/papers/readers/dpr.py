@@ -72,12 +72,12 @@ class DprReader:
         given = [{"input_ids": each.ids, "attention_mask": [1] * len(each.ids)} for each in inputs]
         names = ("start_logits", "end_logits", "relevance_logits")
         outputs = read_in_batches(self, given, self.settings.batch_passages, names)
-        candidates: list[Answer | None] = [None] * len(records)
+        found: list[Answer] = []
         for index, (passage, (starts, ends, relevance)) in enumerate(zip(inputs, outputs, strict=True)):
             if len(passage.ids) > passage.offset:
                 text = self._answer_text(passage, records[index]["text"], starts, ends)
-                candidates[index] = Answer(text, float(relevance), index)
-        return best_answers(candidates, cutoffs)
+                found.append(Answer(text, float(relevance), index))
+        return best_answers(found, cutoffs)
 
     def _input(self, question: str, title: str, text: str) -> DprPassage:
         # Lists: given as two strings, a blank title would lose its [SEP].

@@ -105,8 +105,7 @@ class ExtractiveReader:
         texts = [
             fill_template(self.settings.template, passage.record) for passage in passages[: max(cutoffs)]
         ]
-        best: list[Answer | None] = [None] * len(texts)
-        best_scores = [-np.inf] * len(texts)
+        found: list[Answer] = []
         windows = self._windows(question, texts)
         inputs = [window.inputs for window in windows]
         logits = ("start_logits", "end_logits")
@@ -115,10 +114,8 @@ class ExtractiveReader:
             inside = window.inside
             first, last, score = best_span(starts[inside], ends[inside], self.settings.answer_tokens)
             begin, end = window.offsets[inside][[first, last], [0, 1]]
-            if best[window.passage] is None or score > best_scores[window.passage]:
-                best[window.passage] = Answer(texts[window.passage][begin:end], score, window.passage)
-                best_scores[window.passage] = score
-        return best_answers(best, cutoffs)
+            found.append(Answer(texts[window.passage][begin:end], score, window.passage))
+        return best_answers(found, cutoffs)
 
     def _windows(self, question: str, texts: Sequence[str]) -> list[Window]:
         """The windows of all texts, in their order; a text without tokens has none."""

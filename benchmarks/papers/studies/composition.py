@@ -29,7 +29,6 @@ def study(runs: Sequence[StudiedRun]) -> Findings:
     summary: list[Row] = []
     panels: list[Panel] = []
     for run in runs:
-        run.check_no_generation_was_removed()
         in_use: list[tuple[str, int, Tables]] = []
         for name, position, of_all in run.tables_in_use:
             if tables := {key: table for key, table in of_all.items() if table.anchor_side == "query"}:

@@ -38,9 +38,7 @@ def study(runs: Sequence[StudiedRun]) -> Findings:
 def _ranks(run: StudiedRun) -> dict[str, np.ndarray]:
     try:
         ranks = reciprocal_ranks(run.run.folder)
-    except ValueError as error:
-        raise NotKept(str(error)) from None
-    except FileNotFoundError as error:
+    except (ValueError, FileNotFoundError) as error:
         raise NotKept(str(error)) from None
     if len(ranks) < 2:
         raise NotKept(f"{run.run.folder} has mined with its own model fewer than two times")

@@ -15,7 +15,6 @@ import torch
 
 from benchmarks.papers.studies.figures import Panel, bars, heights, lines, lines_of, points, smooth
 from benchmarks.papers.studies.studied_run import Findings, Row, StudiedRun
-from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.table import PADDING, fill_random
 from pyserini_ance.random_streams import random_stream
@@ -70,13 +69,11 @@ def _summary(rows: Sequence[Row]) -> list[Row]:
 
 
 def _rows(run: StudiedRun) -> Iterator[Row]:
-    snapshot = run.result
-    anchor_set, anchors = run.data.anchor_sets["query"], run.sampled_anchors("study gradient-norms")
-    known = anchor_set.known_positives
+    anchors, known = run.sampled_anchors("study gradient-norms"), run.training_queries.known_positives
     positives = known.rows[known.offsets[anchors]]
-    sources = _negatives(run, snapshot, anchor_set, anchors, positives)
+    sources = _negatives(run, anchors, positives)
     ids = run.data.split.queries.ids
-    measured = GradientNorms(run, snapshot)
+    measured = GradientNorms(run, run.result)
     for source, negatives in sources.items():
         for anchor, positive, negative in zip(anchors, positives, negatives, strict=True):
             if negative != PADDING:
@@ -84,28 +81,27 @@ def _rows(run: StudiedRun) -> Iterator[Row]:
                 yield {"run": run.name, "source": source, "query": ids[anchor], **of_pair}
 
 
-def _negatives(
-    run: StudiedRun, snapshot: Snapshot, anchor_set: AnchorSet, anchors: np.ndarray, positives: np.ndarray
-) -> Mapping[str, np.ndarray]:
+def _negatives(run: StudiedRun, anchors: np.ndarray, positives: np.ndarray) -> Mapping[str, np.ndarray]:
     """One negative (A,) of each source for the queries `anchors` (A,); PADDING where a source has none."""
+    snapshot, queries = run.result, run.training_queries
     rng = random_stream("study gradient-norms: negatives", run.settings.seed)
     batch = run.recipe.stages[run.last_stage].batch_queries
     others = np.stack([rng.permutation(len(anchors))[:batch] for _ in anchors])
     in_batch = positives[others]  # (A, batch) positives of the queries of a random batch
-    is_own = anchor_set.never_negative(anchors, in_batch)
+    is_own = queries.anchor_set.never_negative(anchors, in_batch)
     scores = snapshot.score(
-        snapshot.encode_queries(run.data.train_split, anchors),
+        snapshot.encode_queries(queries.name, anchors),
         np.repeat(np.arange(len(anchors)), in_batch.shape[1]),
         in_batch.ravel(),
     ).reshape(in_batch.shape)
     hardest = np.where(is_own, -np.inf, scores).argmax(1)[:, None]
     first = np.take_along_axis(in_batch, (~is_own).argmax(1)[:, None], 1)[:, 0]
+    empty = np.full((len(anchors), 1), PADDING, np.int32)
     found = {
         "in-batch": np.where(is_own.all(1), PADDING, first),
         "NCE": np.where(is_own.all(1), PADDING, np.take_along_axis(in_batch, hardest, 1)[:, 0]),
-        "random": fill_random(np.full((len(anchors), 1), PADDING, np.int32), anchors, anchor_set, rng)[:, 0],
+        "random": fill_random(empty, anchors, queries.anchor_set, rng)[:, 0],
     }
-    queries = run.training_queries
     if (of_bm25 := run.bm25_negatives(queries, anchors)) is not None:
         found["BM25"] = _one_of(of_bm25, rng)
     return {**found, "ANN": _one_of(run.top_negatives(snapshot, queries, anchors), rng)}

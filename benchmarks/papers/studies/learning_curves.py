@@ -10,7 +10,7 @@ import numpy as np
 
 from benchmarks.papers.studies.figures import Line, Panel, lines, smooth
 from benchmarks.papers.studies.studied_run import Findings, Row, StudiedRun
-from pyserini_ance.reports.run_history import Series
+from pyserini_ance.reports.run_history import WEIGHTED_SUM, Series
 
 STEP = "step of all stages"
 
@@ -25,7 +25,9 @@ def study(runs: Sequence[StudiedRun]) -> Findings:
     series: dict[str, dict[str, Series]] = {}
     for run in runs:
         dev = {f"dev {name}": line for name, line in run.history.lines["dev"].items()}
-        loss = {"loss": run.loss} if run.loss else {}
+        losses = run.history.lines["loss"]
+        total = losses.get(WEIGHTED_SUM) or next(iter(losses.values()), None)  # or the only term's
+        loss = {"loss": total} if total else {}
         series[run.name] = {**loss, **dev, **run.history.lines["live searches"]}
     rows: list[Row] = [
         {"run": run, "series": name, "step": x, "value": y}

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.papers.studies.figures import Line, Panel, bars, lines, lines_of, points
-from benchmarks.papers.studies.studied_run import Findings, Mined, NotKept, Row, StudiedRun
+from benchmarks.papers.studies.studied_run import Findings, Mined, NotKept, Row, StudiedRun, passage_means
 from benchmarks.papers.studies.t_sne import AXES, placed
 from pyserini_ance.reports.forgetting import reciprocal_ranks
 from pyserini_ance.runs.rundir import TRAINING_RANKS_CUTOFF as CUTOFF
@@ -87,8 +87,7 @@ def study(runs: Sequence[StudiedRun]) -> Findings:
             summary.append(about | beginnings)
         placed = _points(run, int(anchors[found[0].query]), mined, found[0])
         if not placed:
-            missing = "no checkpoint that mined is kept; train with save_total_limit=100"
-            notes.append(f"{run.name}: {missing}")
+            notes.append(f"{run.name}: no checkpoint that mined is kept; train with save_total_limit=100")
         rows += placed
         panels += _panels(suffix, mined, found[0], placed, _ranks(run, int(anchors[found[0].query])))
     return Findings(rows, panels, summary, notes)
@@ -148,16 +147,15 @@ def _points(run: StudiedRun, anchor: int, mined: Sequence[Mined], case: Case) ->
         vectors, passages = snapshot.encode_documents(documents)
         scores = vectors @ query[0]
         if passages is not None:
-            starts = passages.offsets[:-1]
-            scores = np.maximum.reduceat(scores, starts)
-            vectors = np.add.reduceat(vectors, starts) / np.diff(passages.offsets)[:, None]
+            scores = np.maximum.reduceat(scores, passages.offsets[:-1])
         names = [(run.data.split.queries.ids[anchor], QUERY), *((ids[row], groups[row]) for row in groups)]
         about = {"run": run.name, "generation": generation.name, "step": generation.position}
         own = [
             {**about, "class": group, "id": id, "score": float(score)}
             for (id, group), score in zip(names, [np.nan, *scores], strict=True)
         ]
-        rows += placed(own, np.concatenate([query, vectors]), run.settings.seed)
+        places = np.concatenate([query, passage_means(vectors, passages)])
+        rows += placed(own, places, run.settings.seed)
     return rows
 
 

@@ -73,9 +73,8 @@ def _neighbours(run: StudiedRun, checkpoint: str, anchors: np.ndarray) -> np.nda
     anchor_set = run.data.anchor_sets["query"]
     known = anchor_set.known_positives
     positives, of_anchor = np.unique(known.rows[known.offsets[anchors]], return_inverse=True)
-    depth = k + anchor_set.most_excluded[1]
-    passages = snapshot.passages
-    hits = snapshot.rank_for_documents(positives, snapshot.document_vectors, depth, passages)[1]
+    depth, vectors = k + anchor_set.most_excluded[1], snapshot.document_vectors
+    hits = snapshot.rank_for_documents(positives, vectors, depth, snapshot.passages)[1]
     return first_negatives(anchor_set, anchors, hits[of_anchor], k)
 
 

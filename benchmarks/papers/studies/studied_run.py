@@ -13,17 +13,18 @@ import numpy as np
 from benchmarks.papers.studies.figures import Panel
 from pyserini_ance.data.collection import Split
 from pyserini_ance.data.known_positives import KnownPositives
+from pyserini_ance.data.passages import Passages
 from pyserini_ance.data.prepared import AnchorSet, PreparedData
 from pyserini_ance.data.rankings import read_ranking
 from pyserini_ance.distributed.world import World
 from pyserini_ance.evaluation.tables import BM25, read_results
 from pyserini_ance.negatives.snapshot import Snapshot
-from pyserini_ance.negatives.table import PADDING, NegativeTable, is_in_line
+from pyserini_ance.negatives.table import PADDING, NegativeTable, is_in_line, select
 from pyserini_ance.pipeline.preparation import prepare
-from pyserini_ance.pyserini_bridge.vector_files import read_index
+from pyserini_ance.pyserini_bridge.vector_files import ABOUT, read_index
 from pyserini_ance.random_streams import random_stream
 from pyserini_ance.recipe.models import START_PREFIX, Recipe
-from pyserini_ance.reports.run_history import WEIGHTED_SUM, RunHistory, Series
+from pyserini_ance.reports.run_history import RunHistory
 from pyserini_ance.runs.checkpoint import Checkpoint
 from pyserini_ance.runs.generation import Generation, TableKey, open_generation
 from pyserini_ance.runs.run_log import RunLog
@@ -34,7 +35,6 @@ from pyserini_ance.trainer.resume import data_digest
 from pyserini_ance.vectors.encoding import ShardedVectors
 
 Row = dict[str, Any]
-INDEX_ABOUT = "encoder.json"  # of the index of a run: the weights that encoded it
 
 
 class NotKept(ValueError):
@@ -114,17 +114,10 @@ class StudiedRun:
         self.name, self.run, self.settings = name, RunDir(folder), settings
         self.run.check()
         self.history = RunHistory(self.run)
+        self.recipe: Recipe = self.history.recipe
+        self.last_stage = list(self.recipe.stages)[-1]
         self.world = World(device=settings.device)
         self._snapshots: dict[str, Snapshot] = {}
-
-    @property
-    def recipe(self) -> Recipe:
-        return self.history.recipe
-
-    @property
-    def last_stage(self) -> str:
-        """The name of the recipe's last stage."""
-        return list(self.recipe.stages)[-1]
 
     @cached_property
     def scratch(self) -> "tempfile.TemporaryDirectory[str]":
@@ -169,22 +162,16 @@ class StudiedRun:
         return generations
 
     @property
-    def loss(self) -> Series | None:
-        """The weighted sum of the terms' losses, or the only term's, by step."""
-        losses = self.history.lines["loss"]
-        return losses.get(WEIGHTED_SUM) or next(iter(losses.values()), None)
+    def tables_in_use(self) -> Iterator[tuple[str, int, dict[TableKey, NegativeTable]]]:
+        """After each adoption: the generation's name, its checkpoint's position, and all tables in use.
 
-    def check_no_generation_was_removed(self) -> None:
-        """Raise NotKept if the tables of a refresh were removed: what was new at another is then unknown."""
+        Raises NotKept if the tables of a refresh were removed: what was new at another is then unknown.
+        """
         adopted, kept = len(self.history.of_event("generation")), len(self.generations)
         if kept < adopted:
             raise NotKept(
                 f"{self.run.folder} has kept the tables of {kept} of {adopted} refreshes; train it again"
             )
-
-    @property
-    def tables_in_use(self) -> Iterator[tuple[str, int, dict[TableKey, NegativeTable]]]:
-        """After each adoption: the generation's name, its checkpoint's position, and all tables in use."""
         in_use: dict[str, dict[TableKey, NegativeTable]] = {}
         for stage, generation in self.generations:
             in_use[stage] = {**in_use.get(stage, {}), **generation.tables}
@@ -215,7 +202,6 @@ class StudiedRun:
 
     def mined_for(self, anchors: np.ndarray) -> Iterator[Mined]:
         """The generations that were mined for all of the training queries `anchors` (A,), in order."""
-        self.check_no_generation_was_removed()
         weights_of = [generation.weights for _, generation in self.generations]
         for weights, (name, position, tables) in zip(weights_of, self.tables_in_use, strict=True):
             own = [table for table in tables.values() if table.anchor_side == "query"]
@@ -234,7 +220,7 @@ class StudiedRun:
         snapshot = Snapshot.of(opened, self.data, self.recipe, self.run, self.world, encoding)
         snapshot.scratch = Path(self.scratch.name)
         self._snapshots[checkpoint] = snapshot
-        about = self.run.index / INDEX_ABOUT
+        about = self.run.index / ABOUT
         if about.exists() and read_json(about).get("weights") == opened.weights:
             vectors = ShardedVectors.split(read_index(self.run.index)[0], self.world)
             vars(snapshot)["document_vectors"] = vectors
@@ -261,10 +247,8 @@ class StudiedRun:
     def test_queries(self) -> StudiedQueries:
         """Those of the first split of the final evaluation."""
         collection, name = self.data.collection, self.recipe.final_evaluation.split[0]
-        anchor_set, bm25 = (
-            AnchorSet.of(collection, collection.split(name), "query"),
-            self.run.ranking(BM25, name),
-        )
+        anchor_set = AnchorSet.of(collection, collection.split(name), "query")
+        bm25 = self.run.ranking(BM25, name)
         return StudiedQueries(name, anchor_set, bm25 if bm25.exists() else None)
 
     def sampled_anchors(self, purpose: str, queries: StudiedQueries | None = None) -> np.ndarray:
@@ -281,10 +265,7 @@ class StudiedRun:
     def document_vectors(self, documents: np.ndarray) -> np.ndarray:
         """(R, D) the result's vectors of `documents` (R,); of several passages, their mean."""
         has_all = "document_vectors" in vars(self.result)
-        vectors, passages = self.result.encode_documents(documents, from_all=has_all)
-        if passages is None:
-            return vectors
-        return np.add.reduceat(vectors, passages.offsets[:-1]) / np.diff(passages.offsets)[:, None]
+        return passage_means(*self.result.encode_documents(documents, from_all=has_all))
 
     def top_negatives(self, snapshot: Snapshot, queries: StudiedQueries, anchors: np.ndarray) -> np.ndarray:
         """(A, top_k) the documents that a model ranks first for the queries `anchors` (A,), without known
@@ -304,13 +285,17 @@ class StudiedRun:
         return first_negatives(anchor_set, anchors, ranked.rows, k)
 
 
+def passage_means(vectors: np.ndarray, passages: Passages | None) -> np.ndarray:
+    """(R, D) the mean of each document's passages, which have the `vectors` (P, D); None: one each."""
+    if passages is None:
+        return vectors
+    return np.add.reduceat(vectors, passages.offsets[:-1]) / np.diff(passages.offsets)[:, None]
+
+
 def first_negatives(anchor_set: AnchorSet, anchors: np.ndarray, rows: np.ndarray, k: int) -> np.ndarray:
     """(A, k) the first k of `rows` (A, n) that may be negatives of their anchor, then PADDING."""
     kept = (rows != PADDING) & ~anchor_set.never_negative(anchors, rows)
-    order = np.argsort(~kept, axis=1, kind="stable")[:, :k]
-    chosen = np.where(
-        np.take_along_axis(kept, order, 1), np.take_along_axis(rows, order, 1), np.int32(PADDING)
-    )
+    [chosen] = select(kept, k, (rows, np.int32(PADDING)))
     return np.pad(chosen, ((0, 0), (0, k - chosen.shape[1])), constant_values=PADDING)
 
 

@@ -47,14 +47,14 @@ def study(runs: Sequence[StudiedRun]) -> Findings:
 
 
 def _rows(run: StudiedRun) -> Iterator[Row]:
-    data, training = read_json(run.run.environment)["data"], run.recipe
-    names = [training.train_name] if training.train_name in data["queries"] else training.train_split
+    data, recipe = read_json(run.run.environment)["data"], run.recipe
+    names = [recipe.train_name] if recipe.train_name in data["queries"] else recipe.train_split
     queries = sum(data["queries"][name] for name in names)
-    batches = queries / run.recipe.stages[run.last_stage].batch_queries
+    batches = queries / recipe.stages[run.last_stage].batch_queries
     refreshes = [record["seconds"] for record in run.history.of_event("generation")]
     steps = [record["seconds"] for record in run.history.of_event("step")]
     bm25 = bm25_seconds(run) if BM25 in [row["row"] for row in run.results["rows"]] else ([], [])
-    tested = data["queries"][run.recipe.final_evaluation.split[0]]
+    tested = data["queries"][recipe.final_evaluation.split[0]]
     measured = (
         ("BM25 index build", bm25[0], "", None),
         ("BM25 retrieval", bm25[1], "query", tested),
@@ -68,7 +68,7 @@ def _rows(run: StudiedRun) -> Iterator[Row]:
     )
     for operation, each, unit, count in measured:
         if each:
-            seconds, (total, ms) = fmean(each), PUBLISHED.get(operation, (None, None))
+            seconds, (total, ms) = fmean(each), PUBLISHED[operation]
             yield {
                 "run": run.name,
                 "operation": operation,
