@@ -23,7 +23,7 @@ from sentence_transformers.util import mine_hard_negatives
 from transformers import TrainerCallback
 
 from pyserini_ance import load_recipe
-from pyserini_ance.data.collection import Side
+from pyserini_ance.data.collection import Side, Texts
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.encoder import Encoder
@@ -34,7 +34,6 @@ from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.pipeline.experiment import Experiment
 from pyserini_ance.pipeline.results import Run
 from pyserini_ance.recipe.models import Recipe
-from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.refresher.dev_evaluation import evaluate_on_dev
 from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, publish_checkpoint
 
@@ -90,12 +89,13 @@ class PeerExperiment(Experiment):
             precision: Any = resolve_precision(self.recipe.encoding.precision, self.world.device)
             with torch.autocast(encoder.device.type, torch.bfloat16, enabled=precision == "bf16"):
                 judged = query_pairs(data, encoder, lambda of: of)  # none may be mined as a negative
-                corpus = documents_of(data, encoder) if self.method == "mined" else None
+                documents = data.collection.documents
+                corpus = _texts(documents, encoder, "document") if self.method == "mined" else None
                 dataset = with_mined_negatives(dataset, judged, corpus, model)
             self.log.metric("refresh", stage=name, step=0, seconds=time.perf_counter() - start)
-        checkpoints = DevCheckpoints(self, name, data, encoder, model)
+        checkpoints = DevCheckpoints(self, data, encoder, model)
         start = time.perf_counter()
-        train(model, dataset, self.recipe, stage, self.run_dir.scratch / STAGE, checkpoints)
+        train(model, dataset, self.recipe, self.run_dir.scratch / STAGE, checkpoints)
         seconds = time.perf_counter() - start - checkpoints.seconds
         self.log.metric("step", stage=name, step=0, seconds=seconds)
         self.log.metric("refresh", stage=name, step=stage.steps, seconds=checkpoints.seconds)
@@ -109,16 +109,11 @@ class DevCheckpoints(TrainerCallback):
     """
 
     def __init__(
-        self,
-        experiment: PeerExperiment,
-        name: str,
-        data: PreparedData,
-        encoder: Encoder,
-        model: SentenceTransformer,
+        self, experiment: PeerExperiment, data: PreparedData, encoder: Encoder, model: SentenceTransformer
     ):
         self.experiment, self.data, self.encoder, self.model = experiment, data, encoder, model
-        self.stage = experiment.recipe.stages[name]
-        self.progress = TrainingProgress(name, 0)
+        self.stage = experiment.recipe.stages[STAGE]
+        self.progress = TrainingProgress(STAGE, 0)
         self.seconds = 0.0
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -129,7 +124,7 @@ class DevCheckpoints(TrainerCallback):
 
     def measure(self, step: int) -> None:
         """Publish the checkpoint before step `step` and measure it, if our own stages would."""
-        evaluate, name = self.stage.evaluate, self.progress.stage
+        evaluate = self.stage.evaluate
         self.progress = replace(self.progress, step=step)
         if not self.stage.evaluation_is_due(step) and step != self.stage.steps:
             return
@@ -144,8 +139,8 @@ class DevCheckpoints(TrainerCallback):
                 snapshot = Snapshot.of(checkpoint, self.data, of.recipe, of.run_dir, of.world)
                 value = fmean(evaluate_on_dev(snapshot, evaluate, of.recipe.seed).values())
                 self.progress = self.progress.after_evaluation(step, value)
-                of.log.metric("dev", stage=name, step=step, measure=evaluate.measure, value=value)
-                log.info("stage %s, step %d: dev %s %.4f", name, step, evaluate.measure, value)
+                of.log.metric("dev", stage=STAGE, step=step, measure=evaluate.measure, value=value)
+                log.info("stage %s, step %d: dev %s %.4f", STAGE, step, evaluate.measure, value)
         self.seconds += time.perf_counter() - start
 
     def result(self) -> Checkpoint:
@@ -153,9 +148,9 @@ class DevCheckpoints(TrainerCallback):
         keeps_best = self.stage.evaluate is not None and self.stage.evaluate.keep_best
         step = self.progress.best_step if keeps_best else self.progress.step
         assert step is not None, "the last checkpoint is always evaluated"
-        result = Checkpoint.open(self.experiment.run_dir.checkpoint(self.progress.stage, step))
+        result = Checkpoint.open(self.experiment.run_dir.checkpoint(STAGE, step))
         end = {"result": result.folder.name, "weights": result.weights}
-        self.experiment.log.decide("stage_end", stage=self.progress.stage, step=self.progress.step, **end)
+        self.experiment.log.decide("stage_end", stage=STAGE, step=self.progress.step, **end)
         return result
 
 
@@ -164,19 +159,6 @@ def peer_recipe(recipe: Recipe, method: str) -> Recipe:
 
     Raises ValueError for what sentence-transformers would train otherwise than the recipe says.
     """
-    _check(recipe)
-    [stage] = recipe.stages.values()
-    return recipe.model_copy(
-        update={
-            "name": f"{recipe.name.rpartition('/')[0] or recipe.name}/{STAGE}-{method}",
-            "description": f"{STAGE} ({method}), with the data, steps and rates of {recipe.name}",
-            "stages": {STAGE: stage},
-            "expect": {},
-        }
-    )
-
-
-def _check(recipe: Recipe) -> None:
     encoder = recipe.encoder
     if len(recipe.stages) > 1:
         raise ValueError(
@@ -199,6 +181,14 @@ def _check(recipe: Recipe) -> None:
             raise ValueError(
                 f"{key} is {given!r}; sentence-transformers trains only {needed!r} alike; set it"
             )
+    return recipe.model_copy(
+        update={
+            "name": f"{recipe.name.rpartition('/')[0] or recipe.name}/{STAGE}-{method}",
+            "description": f"{STAGE} ({method}), with the data, steps and rates of {recipe.name}",
+            "stages": {STAGE: stage},
+            "expect": {},
+        }
+    )
 
 
 def as_sentence_transformer(encoder: Encoder, folder: Path) -> SentenceTransformer:
@@ -211,12 +201,8 @@ def as_sentence_transformer(encoder: Encoder, folder: Path) -> SentenceTransform
     return SentenceTransformer(str(folder), device=str(encoder.device), prompts=without, **settings)
 
 
-def documents_of(data: PreparedData, encoder: Encoder) -> list[str]:
-    """All documents as texts, after the template."""
-    return _texts(data.collection.documents, encoder, "document")
-
-
-def _texts(texts: Any, encoder: Encoder, side: Side) -> list[str]:
+def _texts(texts: Texts, encoder: Encoder, side: Side) -> list[str]:
+    """All texts of a side, after the template."""
     return [encoder.tokenizer.settings.text(side, stripped(texts[row])) for row in range(len(texts))]
 
 
@@ -224,7 +210,8 @@ def query_pairs(
     data: PreparedData, encoder: Encoder, choose: Callable[[np.ndarray], Iterable[int]]
 ) -> Dataset:
     """Each training query with the positives that `choose` takes of all of its own, as texts."""
-    queries, documents = _texts(data.split.queries, encoder, "query"), documents_of(data, encoder)
+    queries = _texts(data.split.queries, encoder, "query")
+    documents = _texts(data.collection.documents, encoder, "document")
     known = data.split.known_positives("query")
     return Dataset.from_list(
         [
@@ -261,16 +248,11 @@ def with_mined_negatives(
 
 
 def train(
-    model: SentenceTransformer,
-    dataset: Dataset,
-    recipe: Recipe,
-    stage: Stage,
-    scratch: Path,
-    callback: TrainerCallback,
+    model: SentenceTransformer, dataset: Dataset, recipe: Recipe, scratch: Path, callback: TrainerCallback
 ) -> None:
     """Train `model` with the stage's steps, batch, rate, warm-up and linear decay, and the recipe's seed."""
-    [term] = stage.terms.values()
-    optimizer = stage.optimizer
+    stage = recipe.stages[STAGE]
+    [term], optimizer = stage.terms.values(), stage.optimizer
     arguments = SentenceTransformerTrainingArguments(
         output_dir=str(scratch),
         max_steps=stage.steps,

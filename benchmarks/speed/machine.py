@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyserini_ance
+from benchmarks.speed.rounds import proc_value
 from pyserini_ance.runs.provenance import command_line, commit_of
 
 PACKAGES = ("torch", "transformers", "sentence-transformers", "pyserini", "faiss-cpu", "faiss-gpu")
@@ -24,17 +25,7 @@ def describe_machine() -> dict[str, Any]:
         "date": datetime.date.today().isoformat(),
         "pyserini_ance": pyserini_ance.__version__,
         "commit": commit and commit["hash"][:7] + "+" * commit["changed"],
-        "processor": _processor(),
+        "processor": proc_value("/proc/cpuinfo", "model name") or "unknown",
         "instructions": [name for name in names if sets.get(name)],
         "versions": {each.name: each.version for each in distributions() if each.name in PACKAGES},
     }
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return "unknown"
-    return next(
-        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown"
-    )

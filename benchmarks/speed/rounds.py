@@ -65,7 +65,10 @@ class Rounds:
         seconds, cpu_seconds = time.perf_counter() - self._started[0], _cpu_seconds() - self._started[1]
         if self.output is not None:
             np.save(self._file, self.output)
-        self._connection.send(Measurement(cpu_seconds, seconds, _peak_mib()))
+        # Of this program; `getrusage` would count the process that started it, too.
+        peak = proc_value("/proc/self/status", "VmHWM")
+        peak_mib = int(peak.removesuffix("kB")) / 1024 if peak else None
+        self._connection.send(Measurement(cpu_seconds, seconds, peak_mib))
 
 
 def _cpu_seconds() -> float:
@@ -73,13 +76,13 @@ def _cpu_seconds() -> float:
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
-def _peak_mib() -> float | None:
-    """Of this program. `getrusage` would count the process that started it, too."""
+def proc_value(path: str, name: str) -> str | None:
+    """The first value of `name` in a file of /proc; None where the system has no such file or name."""
     try:
-        lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
     except OSError:
         return None
-    return next((int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM")), None)
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith(name)), None)
 
 
 @dataclass(frozen=True)

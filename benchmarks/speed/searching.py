@@ -14,7 +14,6 @@ from benchmarks.speed.rounds import Contender, Contest, Rounds
 from pyserini_ance.encoders.hardware import cpu_has_fast_bf16
 
 DOCUMENTS, QUERIES = "documents.npy", "queries.npy"
-ROWS_PER_BLOCK = 1 << 15
 
 
 def mine(options: Mapping[str, Any], folder: Path) -> Contest:
@@ -84,9 +83,7 @@ def plain(rounds: Rounds, folder: Path, k: int) -> None:
         rounds.output = plain_search(documents, k, asked).numpy()
 
 
-def plain_search(
-    documents: Any, k: int, queries: Any, dtype: Any = None, block_rows: int = ROWS_PER_BLOCK
-) -> Any:
+def plain_search(documents: Any, k: int, queries: Any, dtype: Any = None, block_rows: int = 1 << 15) -> Any:
     """(Q, k) rows of tensors (N, D) and (Q, D), as one writes it first: scores of a block of documents, their
     best, and the best of the blocks. Each call makes its copy in `dtype`, a small share of it.
     """
