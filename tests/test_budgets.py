@@ -34,7 +34,7 @@ WHOLE = {
     "lines of imports": 2_748,
     "lines of the reading path": 1_438,
     "modules that trainer/batch.py imports": 11,
-    "lines of benchmarks": 5_593,
+    "lines of benchmarks": 5_477,
     "lines of tests": 33_465,
 }
 
