@@ -19,23 +19,18 @@ def test_findings_with_their_cures(monkeypatch, capsys, state, code, end):
     assert printed.startswith(shown) and printed.endswith(f"{end}\n")
 
 
-@pytest.fixture
-def installed(monkeypatch):
+def install(monkeypatch, **versions: str) -> None:
     """A machine that has just these distributions: the version of each; those named faiss own its module."""
+    named = {name.replace("_", "-"): version for name, version in versions.items()}
+    owners = {"faiss": [name for name in named if name.startswith("faiss")]}
 
-    def install(**versions: str):
-        named = {name.replace("_", "-"): version for name, version in versions.items()}
-        owners = {"faiss": [name for name in named if name.startswith("faiss")]}
+    def version(name: str) -> str:
+        if name not in named:
+            raise metadata.PackageNotFoundError(name)
+        return named[name]
 
-        def version(name: str) -> str:
-            if name not in named:
-                raise metadata.PackageNotFoundError(name)
-            return named[name]
-
-        monkeypatch.setattr(metadata, "version", version)
-        monkeypatch.setattr(metadata, "packages_distributions", lambda: owners)
-
-    return install
+    monkeypatch.setattr(metadata, "version", version)
+    monkeypatch.setattr(metadata, "packages_distributions", lambda: owners)
 
 
 @pytest.mark.parametrize(
@@ -48,9 +43,9 @@ def installed(monkeypatch):
         ("pyserini>=2.1,<3", "2.10.0", "warn", "2.10.0, opens a web address when imported"),
     ],
 )
-def test_each_package_that_no_extra_needs(installed, monkeypatch, needed, version, state, words):
+def test_each_package_that_no_extra_needs(monkeypatch, needed, version, state, words):
     monkeypatch.setattr(metadata, "requires", lambda name: [needed, 'faiss-gpu>=1.15; extra == "gpu"'])
-    installed(**({needed.partition(">")[0]: version} if version else {}))
+    install(monkeypatch, **({needed.partition(">")[0]: version} if version else {}))
     _, _, found = doctor.packages()
     cure = f"pip install '{needed}'" if state == "missing" else found[-1]
     assert found == (state, needed.partition(">")[0], words, cure)
@@ -70,7 +65,7 @@ def test_each_package_that_no_extra_needs(installed, monkeypatch, needed, versio
         ({"faiss_gpu": "1.15.1"}, False, "faiss-gpu 1.15.1, its files are gone", AGAIN),
     ],
 )
-def test_one_faiss_is_needed(installed, monkeypatch, packages, has_files, value, cure):
-    installed(**packages)
+def test_one_faiss_is_needed(monkeypatch, packages, has_files, value, cure):
+    install(monkeypatch, **packages)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object() if has_files else None)
     assert list(doctor.faiss()) == [("missing" if cure else "ok", "faiss", value, cure)]

@@ -1,6 +1,7 @@
 import json
 import random
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,13 +26,9 @@ THREE = "1 Q0 9 1 3 t\n1 Q0 7 2 2 t\n1 Q0 8 3 1 t\n"
 LISTED_POSITIVES = [("run", THREE, [2.0, np.nan]), ("top1000", TOP, [-2.0, -1.0])]
 
 
-@pytest.fixture
-def read(tmp_path):
-    def read(name: str, text: str):
-        (tmp_path / name).write_text(text)
-        return {query: list(hits) for query, hits in ranked.read(tmp_path / name, QUERIES, DOCUMENTS).items()}
-
-    return read
+def read(path: Path, text: str) -> dict[str, list[str]]:
+    path.write_text(text)
+    return {query: list(hits) for query, hits in ranked.read(path, QUERIES, DOCUMENTS).items()}
 
 
 def listed(**negatives: list) -> str:
@@ -55,7 +52,7 @@ ORDERED |= {"train.jsonl": listed(negative_passages=[["9", "7", "9"], ["8"]])}
 
 
 @pytest.mark.parametrize("kind", ["neg", "hard_negative_ctxs"])
-def test_questions_without_ids_are_those_of_the_same_text(read, kind, monkeypatch):
+def test_questions_without_ids_are_those_of_the_same_text(tmp_path, kind, monkeypatch):
     """Whatever their place in the file; in the split's own file each record is its own query."""
     texts = ["text 7", "text 8"] if kind == "neg" else ["7", "8"]
     ids = [text_id(text) for text in texts] if kind == "neg" else texts
@@ -64,15 +61,15 @@ def test_questions_without_ids_are_those_of_the_same_text(read, kind, monkeypatc
     key = "query" if kind == "neg" else "question"
     for record, text in zip(records, ["nobody asks", "who ?", "which  year"], strict=True):
         record[key] = text
-    assert read("a.jsonl", "\n".join(map(json.dumps, records))) == {"1": [ids[0]], "2": [ids[1]]}
+    assert read(tmp_path / "a.jsonl", "\n".join(map(json.dumps, records))) == {"1": [ids[0]], "2": [ids[1]]}
     monkeypatch.setitem(globals(), "QUERIES", Texts(["0", "1", "2"], {"text": ["who", "who", "who"]}))
     same = "\n".join(json.dumps({**record, key: "who"}) for record in records)
-    assert read("a.jsonl", same) == {"0": [ids[0]], "1": [ids[1]], "2": [ids[0]]}
+    assert read(tmp_path / "a.jsonl", same) == {"0": [ids[0]], "1": [ids[1]], "2": [ids[0]]}
 
 
 @pytest.mark.parametrize("name, text", ORDERED.items())
-def test_every_form_gives_the_same_order(read, name, text):
-    assert read(name, text) == {"1": ["9", "7"], "2": ["8"]}
+def test_every_form_gives_the_same_order(tmp_path, name, text):
+    assert read(tmp_path / name, text) == {"1": ["9", "7"], "2": ["8"]}
 
 
 def test_questions_without_ids_are_numbered(tmp_path):
@@ -95,9 +92,9 @@ def test_questions_without_ids_are_numbered(tmp_path):
         ("a.jsonl", listed(neg=[[], []]).replace('"neg": []', '"neg": 8'), "line 1: neg 8; expected a list"),
     ],
 )
-def test_malformed_input_is_an_error(read, name, text, message):
+def test_malformed_input_is_an_error(tmp_path, name, text, message):
     with pytest.raises(ValueError, match=rf"{name}.*{message}"):
-        read(name, text)
+        read(tmp_path / name, text)
 
 
 @pytest.mark.parametrize("name, text, positives", LISTED_POSITIVES)

@@ -21,29 +21,24 @@ class Session:
         return self.answer
 
 
-@pytest.fixture
-def hub(monkeypatch, tmp_path):
-    """The hub with an empty cache; `hub(answer)` returns the session that gives the answer, or raises it."""
-
-    def make(answer=None) -> Session:
-        session = Session(answer)
-        monkeypatch.setattr(huggingface_hub, "get_session", lambda: session)
-        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
-        monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", lambda model, file: None)
-        return session
-
-    return make
+def hub(monkeypatch, cache, answer=None) -> Session:
+    """The hub with an empty cache: a session that gives the answer, or raises it."""
+    session = Session(answer)
+    monkeypatch.setattr(huggingface_hub, "get_session", lambda: session)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(cache))
+    monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", lambda model, file: None)
+    return session
 
 
-def test_without_a_network_it_is_said_after_one_request(hub):
-    session = hub(LibraryError("no route to host"))
+def test_without_a_network_it_is_said_after_one_request(monkeypatch, tmp_path):
+    session = hub(monkeypatch, tmp_path, LibraryError("no route to host"))
     with pytest.raises(ConnectionError, match=r"'org/model' is no folder here.* cannot be reached .no route"):
         find_model("org/model")
     assert len(session.asked) == 1 and session.asked[0].endswith("/org/model/resolve/main/config.json")
 
 
-def test_a_hub_that_answers_a_folder_or_the_cache_will_do(hub, monkeypatch, tmp_path):
-    session = hub()
+def test_a_hub_that_answers_a_folder_or_the_cache_will_do(monkeypatch, tmp_path):
+    session = hub(monkeypatch, tmp_path)
     find_model("org/model")
     assert len(session.asked) == 1
     (tmp_path / "modules.json").touch()

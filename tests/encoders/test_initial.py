@@ -10,28 +10,23 @@ from pyserini_ance.encoders.load_save import load_encoder
 SEED = 1
 
 
-@pytest.fixture
-def copy(tmp_path):
+def copy(folder, to, change):
     """A copy of a model folder whose weights went through a function."""
-
-    def make(folder, change):
-        shutil.copytree(folder, tmp_path / "copy")
-        weights = tmp_path / "copy" / "model.safetensors"
-        save_file(change(load_file(weights)), weights, {"format": "pt"})
-        return tmp_path / "copy"
-
-    return make
+    shutil.copytree(folder, to, dirs_exist_ok=True)
+    weights = to / "model.safetensors"
+    save_file(change(load_file(weights)), weights, {"format": "pt"})
+    return to
 
 
 @pytest.mark.parametrize("stored", [torch.float16, torch.bfloat16])
-def test_weights_in_half_precision_are_trained_in_full(start, tiny_bert, copy, stored):
-    folder = copy(tiny_bert, lambda weights: {name: value.to(stored) for name, value in weights.items()})
+def test_weights_in_half_precision_are_trained_in_full(start, tiny_bert, tmp_path, stored):
+    folder = copy(tiny_bert, tmp_path, lambda old: {name: value.to(stored) for name, value in old.items()})
     towers = start(folder).towers
     assert {parameter.dtype for parameter in towers.parameters()} == {torch.float32}
 
 
-def test_a_pooler_that_the_weights_lack_is_drawn_from_the_seed(start, tiny_bert, copy):
-    folder = copy(tiny_bert, lambda old: {name: old[name] for name in old if "pooler" not in name})
+def test_a_pooler_that_the_weights_lack_is_drawn_from_the_seed(start, tiny_bert, tmp_path):
+    folder = copy(tiny_bert, tmp_path, lambda old: {name: old[name] for name in old if "pooler" not in name})
     state = torch.get_rng_state()
     first, again, other = (start(folder, seed=seed).towers.state_dict() for seed in (1, 1, 2))
     name = "queries.layers.0.model.pooler.dense.weight"
@@ -39,15 +34,15 @@ def test_a_pooler_that_the_weights_lack_is_drawn_from_the_seed(start, tiny_bert,
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_a_lost_weight_is_refused(start, tiny_bert, copy):
+def test_a_lost_weight_is_refused(start, tiny_bert, tmp_path):
     lost = "encoder.layer.1.output.dense.weight"
-    folder = copy(tiny_bert, lambda weights: {name: value for name, value in weights.items() if name != lost})
+    folder = copy(tiny_bert, tmp_path, lambda old: {name: old[name] for name in old if name != lost})
     with pytest.raises(RuntimeError, match=f"{folder} lacks 1 weights of the encoder, first {lost}"):
         start(folder)
 
 
-def test_a_head_that_would_be_left_out_is_refused(start, tiny_roberta, copy):
-    folder = copy(tiny_roberta, lambda weights: {**weights, "embeddingHead.weight": torch.zeros(8, 32)})
+def test_a_head_that_would_be_left_out_is_refused(start, tiny_roberta, tmp_path):
+    folder = copy(tiny_roberta, tmp_path, lambda old: {**old, "embeddingHead.weight": torch.zeros(8, 32)})
     with pytest.raises(RuntimeError, match=r"1 weights that this encoder lacks, first embeddingHead.weight"):
         start(folder)
 

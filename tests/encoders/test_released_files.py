@@ -31,29 +31,15 @@ def towers(tiny_bert) -> dict[str, dict[str, torch.Tensor]]:
     return {side: {name: weights[name] * scale for name in BERT} for side, scale in scales.items()}
 
 
-@pytest.fixture(scope="module")
-def bert_folder(tiny_bert):
+def bert_folder(tiny_bert, folder, weights: dict[str, torch.Tensor], tokenizer: bool = True, **config):
     """Write a folder with these weights, settings of config.json, and BERT's tokenizer if wanted."""
-
-    def write(folder, weights: dict[str, torch.Tensor], tokenizer: bool = True, **config):
-        folder.mkdir(parents=True, exist_ok=True)
-        written = json.loads((tiny_bert / "config.json").read_text())
-        (folder / "config.json").write_text(json.dumps({**written, **config}))
-        torch.save(weights, folder / "pytorch_model.bin")
-        if tokenizer:
-            BertTokenizer.from_pretrained(tiny_bert).save_pretrained(folder)
-        return folder
-
-    return write
-
-
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory, towers, bert_folder):
-    """The two towers as plain BERTs."""
-    folder = tmp_path_factory.mktemp("pair")
-    for side, weights in towers.items():
-        bert_folder(folder / side, weights)
-    return folder
+    folder.mkdir(parents=True, exist_ok=True)
+    written = json.loads((tiny_bert / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**written, **config}))
+    torch.save(weights, folder / "pytorch_model.bin")
+    if tokenizer:
+        BertTokenizer.from_pretrained(tiny_bert).save_pretrained(folder)
+    return str(folder)
 
 
 @pytest.fixture(scope="module")
@@ -64,12 +50,14 @@ def start(config):
 
 
 @pytest.fixture
-def expected(start, pair):
-    return start(pair / "queries", tied=False, document={"model": str(pair / "documents")})
+def expected(start, towers, tiny_bert, tmp_path):
+    """The two towers as plain BERTs."""
+    pair = {side: bert_folder(tiny_bert, tmp_path / "pair" / side, towers[side]) for side in towers}
+    return start(pair["queries"], tied=False, document={"model": pair["documents"]})
 
 
 @pytest.fixture
-def dpr_folders(towers, bert_folder, tmp_path):
+def dpr_folders(towers, tiny_bert, tmp_path):
     """As castorini/ance-dpr-*-multi: Hugging Face's DPR classes, with unused poolers. Write without some."""
 
     def write(missing: tuple[str, ...] = (), **more: torch.Tensor):
@@ -80,7 +68,7 @@ def dpr_folders(towers, bert_folder, tmp_path):
             kept = {key: value for key, value in weights.items() if key not in missing}
             config = {"model_type": "dpr", "projection_dim": 0}
             config["architectures"] = [f"DPR{name.title()}Encoder"]
-            bert_folder(tmp_path / f"ance-dpr-{name}-multi", kept, **config)
+            bert_folder(tiny_bert, tmp_path / f"ance-dpr-{name}-multi", kept, **config)
         return tmp_path / "ance-dpr-question-multi", tmp_path / "ance-dpr-context-multi"
 
     return write
@@ -182,9 +170,9 @@ def with_pooler(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return {**weights, **{name: torch.ones(shape) for name, shape in POOLER.items()}}
 
 
-def test_ance_tele_of_a_tower_is_bert(towers, bert_folder, expected, start, saved, records, tmp_path, caplog):
+def test_ance_tele_of_a_tower_is_bert(towers, tiny_bert, expected, start, saved, records, tmp_path, caplog):
     folder = tmp_path / "OpenMatch" / "ance-tele_msmarco_qry-psg-encoder"
-    bert_folder(folder, with_pooler(towers["queries"]), architectures=["BertModel"])
+    bert_folder(tiny_bert, folder, with_pooler(towers["queries"]), architectures=["BertModel"])
     started = start(folder)
     assert_same_vectors(started, expected, records, sides=("query",))
     assert_same_vectors(load_encoder(saved(started)), started, records)
@@ -195,11 +183,11 @@ def test_ance_tele_of_a_tower_is_bert(towers, bert_folder, expected, start, save
 
 
 @pytest.fixture
-def tevatron(towers, bert_folder, tmp_path):
+def tevatron(towers, tiny_bert, tmp_path):
     """Two towers without tokenizers, which lie above them."""
     for name, side in (("query_model", "queries"), ("passage_model", "documents")):
-        weights = with_pooler(towers[side])
-        bert_folder(tmp_path / "tevatron" / name, weights, tokenizer=False, architectures=["BertModel"])
+        weights, settings = with_pooler(towers[side]), {"architectures": ["BertModel"]}
+        bert_folder(tiny_bert, tmp_path / "tevatron" / name, weights, tokenizer=False, **settings)
     return tmp_path / "tevatron"
 
 

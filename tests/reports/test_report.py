@@ -27,19 +27,14 @@ def page_of(folder) -> str:
     return write_report(RunDir(folder)).read_text()
 
 
-@pytest.fixture
-def finished_run(base, tmp_path):
-
-    def make(name: str, recipe: str, places: dict[str, int], *overrides: str):
-        folder = ranked(tmp_path / name, base, recipe, places, *overrides)
-        (folder / "metrics.jsonl").write_text(steps(3))
-        return folder
-
-    return make
+def finished_run(base, recipe: str, places: dict[str, int], *overrides: str):
+    folder = ranked(base.parent / "run", base, recipe, places, *overrides)
+    (folder / "metrics.jsonl").write_text(steps(3))
+    return folder
 
 
-def test_the_result_is_tested_against_each_other_row(finished_run):
-    shown = page_of(finished_run("run", "set/ance", {"a": 1, "b": 1, "c": 3}))
+def test_the_result_is_tested_against_each_other_row(base):
+    shown = page_of(finished_run(base, "set/ance", {"a": 1, "b": 1, "c": 3}))
     # 1 - 1/2 twice, and 1/3 - 1/2: by hand +0.278, two won, one lost.
     tested = next(one for one in report_pages.tables(shown) if one[0] == ["row", "RR@10"] and len(one) == 2)
     assert re.fullmatch(r"\+0\.278, p 0\.\d{3} \(2/0/1\)", tested[1][1])
@@ -49,8 +44,8 @@ def test_the_result_is_tested_against_each_other_row(finished_run):
     assert "The recipe expects no scores, or is changed." in shown and "pyserini-ance search faiss" in shown
 
 
-def test_expected_scores_are_next_to_the_measured_ones(finished_run):
-    folder = finished_run("run", "set/ance", {"a": 1, "b": 2, "c": 2}, "expect={test: {RR@10: 0.5}}")
+def test_expected_scores_are_next_to_the_measured_ones(base):
+    folder = finished_run(base, "set/ance", {"a": 1, "b": 2, "c": 2}, "expect={test: {RR@10: 0.5}}")
     rows = report_pages.tables(page_of(folder))
     assert ["RR@10", "0.5000", "0.6667", "+0.1667"] in [row for of_table in rows for row in of_table]
     RunDir(folder).qrels("test").unlink()
@@ -92,8 +87,8 @@ def test_a_failed_run_has_a_report_of_what_it_has(base, tmp_path):
     assert "@import" not in shown and all(link.startswith(("#", "data:,")) for link in links)
 
 
-def test_the_command_writes_it_into_the_run_or_where_one_wants_it(finished_run, tmp_path, capsys):
-    folder = finished_run("run", "set/ance", {"a": 1, "b": 1, "c": 3})
+def test_the_command_writes_it_into_the_run_or_where_one_wants_it(base, tmp_path, capsys):
+    folder = finished_run(base, "set/ance", {"a": 1, "b": 1, "c": 3})
     report.main([str(folder)])
     assert capsys.readouterr().out == f"written: {folder}/report.html\n"
     report.main([str(folder), "--output", str(tmp_path / "mine.html")])
@@ -107,8 +102,8 @@ def test_a_long_line_is_interrupted_between_stages():
     assert line.count("M") == 2
 
 
-def test_the_first_of_equal_dev_measures_is_the_best(finished_run):
-    folder = finished_run("run", "set/ance", {"a": 1, "b": 1, "c": 3})
+def test_the_first_of_equal_dev_measures_is_the_best(base):
+    folder = finished_run(base, "set/ance", {"a": 1, "b": 1, "c": 3})
     dev = {"event": "dev", "stage": "only", "measure": "RR@10", "seconds": 1.0}
     values = {1: 0.2, 2: 0.5, 3: 0.5}
     records = [{**dev, "checkpoint_step": step, "step": step, "value": values[step]} for step in values]
@@ -116,8 +111,8 @@ def test_the_first_of_equal_dev_measures_is_the_best(finished_run):
     assert "Best dev measure: 0.5000 at only, step 2." in page_of(folder)
 
 
-def test_texts_are_escaped(finished_run):
-    run = RunDir(finished_run("run", f"set/{NASTY}", {"a": 1, "b": 2, "c": 2}))
+def test_texts_are_escaped(base):
+    run = RunDir(finished_run(base, f"set/{NASTY}", {"a": 1, "b": 2, "c": 2}))
     results = json.loads(run.measures.read_text())
     results |= {"warnings": [NASTY], "export": {"command": NASTY}}
     run.measures.write_text(json.dumps({**results, "rows": [*results["rows"], {"row": NASTY, NASTY: 1.0}]}))

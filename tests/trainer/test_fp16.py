@@ -15,24 +15,19 @@ from pyserini_ance.trainer.step_report import LossNotFinite, StepReport
 TERMS = {"query": {"negatives": [{"kind": "random", "num_negatives": 2}], "loss": LOSS}}
 
 
-@pytest.fixture
-def in_fp16(monkeypatch):
-    """Train in fp16 from this scale on, which doubles after three steps."""
-
-    def begin(scale: float) -> None:
-        scaler = partial(torch.amp.GradScaler, init_scale=scale, growth_interval=3)
-        monkeypatch.setattr("torch.amp.GradScaler", scaler)
-        monkeypatch.setattr("pyserini_ance.trainer.trainer.resolve_precision", lambda *_: "fp16")
-
-    return begin
+def train_in_fp16(patch, scale: float) -> None:
+    """From this scale on, which doubles after three steps."""
+    scaler = partial(torch.amp.GradScaler, init_scale=scale, growth_interval=3)
+    patch.setattr("torch.amp.GradScaler", scaler)
+    patch.setattr("pyserini_ance.trainer.trainer.resolve_precision", lambda *_: "fp16")
 
 
 @pytest.mark.parametrize("kind", ["adamw", "lamb"])
-def test_steps_in_fp16_are_near_those_in_fp32(small_recipe, tmp_path, in_fp16, kind):
+def test_steps_in_fp16_are_near_those_in_fp32(small_recipe, tmp_path, monkeypatch, kind):
     optimizer = {"kind": kind, "learning_rate": 1e-3}
     full = Training(small_recipe, tmp_path / "fp32", TERMS, optimizer=optimizer)
     full.train()
-    in_fp16(64.0)
+    train_in_fp16(monkeypatch, 64.0)
     half = Training(small_recipe, tmp_path / "fp16", TERMS, optimizer=optimizer)
     half.train()
     assert [r["loss_scale"] for r in half.metrics("step")] == [64.0] * 3 + [128.0] * 3 + [256.0] * 3 + [512.0]
@@ -43,8 +38,10 @@ def test_steps_in_fp16_are_near_those_in_fp32(small_recipe, tmp_path, in_fp16, k
 
 
 @pytest.mark.parametrize("kind", ["adamw", "lamb"])
-def test_a_step_of_infinite_gradients_is_skipped_and_halves_the_scale(small_recipe, tmp_path, in_fp16, kind):
-    in_fp16(2.0**40)
+def test_a_step_of_infinite_gradients_is_skipped_and_halves_the_scale(
+    small_recipe, tmp_path, monkeypatch, kind
+):
+    train_in_fp16(monkeypatch, 2.0**40)
     optimizer = {"kind": kind, "learning_rate": 1e-3}
     training = Training(small_recipe, tmp_path, TERMS, steps=4, optimizer=optimizer)
     stage = training.stage()
@@ -56,13 +53,13 @@ def test_a_step_of_infinite_gradients_is_skipped_and_halves_the_scale(small_reci
     assert not any(state["exp_avg"].any() for state in stage.optimizer.state.values())
 
 
-def test_a_resumed_stage_goes_on_with_the_scale(small_recipe, tmp_path, in_fp16):
-    in_fp16(64.0)
+def test_a_resumed_stage_goes_on_with_the_scale(small_recipe, tmp_path, monkeypatch):
+    train_in_fp16(monkeypatch, 64.0)
     whole = Training(small_recipe, tmp_path / "whole", TERMS).train()
     training = Training(small_recipe, tmp_path / "run", TERMS)
     with pytest.raises(KeyboardInterrupt):
         training.train(callbacks=[StopAt(4)])
-    in_fp16(1.0)  # not used: the checkpoint has a scale
+    train_in_fp16(monkeypatch, 1.0)  # not used: the checkpoint has a scale
     assert training.train(resume=True).weights == whole.weights
     scales = [record["loss_scale"] for record in training.metrics("step")]
     assert scales == [64.0] * 3 + [128.0] * 3 + [256.0] * 3 + [512.0]

@@ -240,43 +240,38 @@ def recipe(*overrides: str) -> Recipe:
     return load("demo/ance", *overrides)
 
 
-@pytest.fixture
-def decisions(tmp_path):
+def decisions(folder, records=RECORDS, recorded: Recipe | None = None):
     """Write a run's decisions, and its recipe next to them."""
-
-    def write(records=RECORDS, recorded: Recipe | None = None):
-        (tmp_path / "decisions.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-        if recorded:
-            (tmp_path / "recipe.yaml").write_text(dump(recorded))
-        return tmp_path / "decisions.jsonl"
-
-    return write
+    (folder / "decisions.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    if recorded:
+        (folder / "recipe.yaml").write_text(dump(recorded))
+    return folder / "decisions.jsonl"
 
 
-def test_a_replay_may_have_another_name_and_machine_but_no_other_recipe(decisions):
+def test_a_replay_may_have_another_name_and_machine_but_no_other_recipe(tmp_path):
     for override in ("name=other", "threads=2", "refresher=external"):
-        path = decisions(recorded=recipe(override))
+        path = decisions(tmp_path, recorded=recipe(override))
         assert read_replay(path, recipe()) == path.read_text()
     for override in ("seed=7", "stages.ance.optimizer.learning_rate=1e-4", "stages.ance.steps=30"):
-        path = decisions(recorded=recipe(override))
+        path = decisions(tmp_path, recorded=recipe(override))
         message = f"has another recipe; replay it with: pyserini-ance train {path.parent}/recipe.yaml"
         with pytest.raises(ValueError, match=message):
             read_replay(path, recipe())
 
 
-def test_a_run_that_has_not_finished_or_is_missing_is_refused(decisions, tmp_path):
+def test_a_run_that_has_not_finished_or_is_missing_is_refused(tmp_path):
     with pytest.raises(ValueError, match="decisions.jsonl: it records no end of stage ance; replay a fini"):
-        read_replay(decisions(RECORDS[:-1]), recipe())
+        read_replay(decisions(tmp_path, RECORDS[:-1]), recipe())
     with pytest.raises(FileNotFoundError, match=f"--replay {tmp_path}/no.jsonl: no such file; expected"):
         read_replay(tmp_path / "no.jsonl", recipe())
 
 
-def test_the_logs_of_a_stage_hold_its_adoptions(decisions):
+def test_the_logs_of_a_stage_hold_its_adoptions(tmp_path):
     tables = AdoptionLog({0: [0], 47: [40]}, {0: "v", 40: "w"}, "replay")
     dev = AdoptionLog({51: [40]}, {40: "w"}, "replay")
-    assert replay_logs(decisions(), "ance") == {"tables": tables, "dev": dev}
-    tables = AdoptionLog({0: [0]}, {0: "u"}, "replay")
-    assert replay_logs(decisions(), "bm25-neg") == {"tables": tables, "dev": AdoptionLog({}, {}, "replay")}
+    assert replay_logs(decisions(tmp_path), "ance") == {"tables": tables, "dev": dev}
+    tables, dev = AdoptionLog({0: [0]}, {0: "u"}, "replay"), AdoptionLog({}, {}, "replay")
+    assert replay_logs(decisions(tmp_path), "bm25-neg") == {"tables": tables, "dev": dev}
 
 
 def collection(text: str) -> Collection:

@@ -28,20 +28,15 @@ LAST = {"row": "only", "RR@10": 0.5, "train seconds": 10.0, "refresh seconds": 5
 MINED = ("stages.only.terms.query.negatives=[{kind: ann}]", "stages.only.refresh={every_steps: 4}")
 
 
-@pytest.fixture
-def make_run(base, tmp_path):
+def make_run(base, name: str, rows: list[dict], records=(), overrides: tuple[str, ...] = ()) -> StudiedRun:
     """A finished run whose results, metrics and environment are those given."""
-
-    def make(name: str, rows: list[dict], records=(), overrides: tuple[str, ...] = ()) -> StudiedRun:
-        folder = finished(tmp_path / name, base, {"only": 0.5}, overrides)
-        head = {"recipe": "set/ance", "config_hash": "v", "measures": ["RR@10"], "seconds": {}}
-        (folder / "measures.json").write_text(json.dumps({**head, "rows": rows}))
-        (folder / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-        data = {"digest": "d", "documents": 2000, "queries": {"train": 40, "test": 5}}
-        (folder / "environment.json").write_text(json.dumps({"data": data}))
-        return StudiedRun(name, folder, StudySettings())
-
-    return make
+    folder = finished(base.parent / name, base, {"only": 0.5}, overrides)
+    head = {"recipe": "set/ance", "config_hash": "v", "measures": ["RR@10"], "seconds": {}}
+    (folder / "measures.json").write_text(json.dumps({**head, "rows": rows}))
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    data = {"digest": "d", "documents": 2000, "queries": {"train": 40, "test": 5}}
+    (folder / "environment.json").write_text(json.dumps({"data": data}))
+    return StudiedRun(name, folder, StudySettings())
 
 
 def step(number: int, loss: float, seconds: float = 0.5) -> dict:
@@ -55,22 +50,23 @@ def generation(checkpoint: int, adopted: int, new_share: float | None, **seconds
             "tables": {"query.0": table}, "seconds": seconds}  # fmt: skip
 
 
-def test_async_gap_reads_the_overlap_from_the_share_of_new_negatives(make_run):
+def test_async_gap_reads_the_overlap_from_the_share_of_new_negatives(base):
     steps = [step(number, 1.0) for number in range(10)]
     records = [generation(0, 0, None), *steps[:4], generation(4, 6, 0.4), *steps[4:]]
-    [row] = async_gap.study([make_run("one", [LAST], records, MINED)]).rows
+    [row] = async_gap.study([make_run(base, "one", [LAST], records, MINED)]).rows
     expected = {"run": "one", "table": "only query: ann", "mined_at": 0, "next_mined_at": 4, "age": 4}
     assert row == {**expected, "lag": 2, "overlap": pytest.approx(0.6)}
 
 
-def test_timing_divides_by_documents_queries_and_batches(make_run, monkeypatch):
+def test_timing_divides_by_documents_queries_and_batches(base, monkeypatch):
     monkeypatch.setattr(timing, "bm25_seconds", lambda run: ([3.0], [0.1]))
     seconds = {"encode_documents": 4.0, "encode_queries": 0.4, "search": 0.8, "filter": 0.2, "build": 0.1}
     again = {**seconds, "encode_documents": 0.001}  # the dev evaluation has encoded them
     first, last = generation(0, 0, None, **seconds), generation(2, 2, 0.5, **again)
     records = [first, step(0, 1.0, 0.25), step(1, 1.0, 0.75), last]
     bm25 = {"row": "bm25", "RR@10": 0.4, "test seconds": 7.0}
-    found = {row["operation"]: row for row in timing.study([make_run("one", [bm25, LAST], records)]).rows}
+    rows = timing.study([make_run(base, "one", [bm25, LAST], records)]).rows
+    found = {row["operation"]: row for row in rows}
     milliseconds = {
         "encoding of the corpus": 2.0,  # 4 s for 2,000 documents
         "query encoding": 10.0,  # 0.4 s for 40 queries
@@ -87,26 +83,27 @@ def test_timing_divides_by_documents_queries_and_batches(make_run, monkeypatch):
     assert found["encoding of the corpus"]["ANCE ms"] == 4.5
 
 
-def test_hours_of_a_stage_of_its_refreshes_and_of_all(make_run):
+def test_hours_of_a_stage_of_its_refreshes_and_of_all(base):
     """Steps of an hour and of two; two refreshes of one and of three hours; half an hour for a checkpoint."""
     refreshes = [generation(0, 0, None, search=3600.0), generation(2, 2, 0.5, search=3600.0, filter=7200.0)]
     saved = {"event": "refresh", "stage": "only", "step": 2, "seconds": 1800.0}
-    run = make_run("one", [LAST], [step(0, 1.0, 3600.0), *refreshes, saved, step(1, 1.0, 7200.0)])
+    run = make_run(base, "one", [LAST], [step(0, 1.0, 3600.0), *refreshes, saved, step(1, 1.0, 7200.0)])
     rows = stage_hours.study([run]).rows
     found = [(row["part"], row["times"], row["hours"]) for row in rows]
     assert found == [("only", 1, 3.0), ("refresh", 2, 2.0), ("overall", 1, 3.5)]
     assert rows[1]["MS MARCO hours"] == 1.2 and rows[2]["NQ, TriviaQA hours"] == 21.3
 
 
-def test_an_index_has_its_size_what_it_found_before_training_and_its_hours(make_run, tmp_path):
+def test_an_index_has_its_size_what_it_found_before_training_and_its_hours(base, tmp_path):
     vectors = np.random.default_rng(0).standard_normal((300, 8), np.float32)
     live = "stages.only.terms.query.negatives=[{kind: live, index: SQ8}]"
     index = (live, "stages.only.trainable=query_tower", f"cache={tmp_path}/cache")
     before = {"bm25": 0.9, "start": 0.1, "start+SQ8": 0.05}
     rows = [{"row": name, "RR@10": value} for name, value in before.items()]
+    compressed = {"row": "only+SQ8", "RR@10": 0.4}
     runs = [
-        make_run("slow", [*rows, LAST], [step(0, 1.0, 7200.0)]),
-        make_run("fast", [*rows, LAST, {"row": "only+SQ8", "RR@10": 0.4}], [step(0, 1.0, 3600.0)], index),
+        make_run(base, "slow", [*rows, LAST], [step(0, 1.0, 7200.0)]),
+        make_run(base, "fast", [*rows, LAST, compressed], [step(0, 1.0, 3600.0)], index),
     ]
     for run in runs:
         write_index(vectors, [str(row) for row in range(300)], run.run.index, {})
@@ -206,10 +203,10 @@ def test_what_a_run_lacks_is_named(studied):
         training_retrieval.study([studied])
 
 
-def test_refresh_costs_add_up_what_refreshes_encoded(make_run):
+def test_refresh_costs_add_up_what_refreshes_encoded(base):
     encoded = [{"documents": 2000}, {"documents": 500, "recall": 0.5}, {"documents": 500, "recall": 0.75}]
     records = [generation(4 * i, 4 * i, None) | {"encoded": of} for i, of in enumerate(encoded)]
-    runs = [make_run("some", [LAST], records, MINED), make_run("none", [LAST], (), MINED)]
+    runs = [make_run(base, "some", [LAST], records, MINED), make_run(base, "none", [LAST], (), MINED)]
     [row] = refresh_costs.study(runs[:1]).rows
     assert [row[key] for key in ("documents", "recall", "refresh seconds", "RR@10")] == [3000, 0.75, 5.0, 0.5]
     with pytest.raises(NotKept, match="no refresh encoded documents"):
