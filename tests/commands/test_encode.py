@@ -33,15 +33,6 @@ def encoder(tiny_bert, tmp_path_factory):
 
 
 @pytest.fixture
-def encode(forked_python):
-    def run(*flags) -> subprocess.CompletedProcess:
-        command = [*forked_python, "-m", "pyserini_ance", "encode", *map(str, flags)]
-        return subprocess.run(command, capture_output=True, text=True)
-
-    return run
-
-
-@pytest.fixture
 def read_index(forked_python, tmp_path):
     """The vectors of a faiss file."""
 

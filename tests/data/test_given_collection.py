@@ -24,13 +24,10 @@ DOCUMENT, QUERY = {"d1": "a"}, {"train": {"q1": "q"}}
 REPEATED = [{"id": id, "text": "a"} for id in ("d1", "d2", "d1")]
 
 
-def rows(texts: dict[str, str]) -> list[dict]:
-    return [{"_id": id, "text": text} for id, text in texts.items()]
-
-
 @pytest.mark.parametrize("container", [list, iter, pandas.DataFrame, datasets.Dataset.from_list])
 def test_records_make_the_collection_of_a_mapping(container):
-    queries = {split: container(rows(texts)) for split, texts in QUERIES.items()}
+    records = {split: [{"_id": id, "text": of[id]} for id in of] for split, of in QUERIES.items()}
+    queries = {split: container(rows) for split, rows in records.items()}
     made = make_collection(container(RECORDS), queries, JUDGMENTS)
     expected = make_collection(DOCUMENTS, QUERIES, JUDGMENTS)
     assert made.digest == expected.digest and list(made.splits) == list(expected.splits)

@@ -56,15 +56,11 @@ def test_a_note_names_its_commit_and_its_code(note):
 HOOK = Path(__file__).parents[2] / "docs" / "hooks" / "recipe_reference.py"
 
 
-@pytest.fixture(scope="module")
-def page() -> str:
+def test_every_key_has_a_description_and_every_link_a_heading():
     spec = importlib.util.spec_from_file_location("recipe_reference", HOOK)
     hook = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(hook)
-    return hook.reference()
-
-
-def test_every_key_has_a_description_and_every_link_a_heading(page):
+    page = hook.reference()
     rows = re.findall(r"^\| `(\w+)` \| (.+) \| (.+) \| (.*) \|$", page, re.MULTILINE)
     assert len(rows) == len(re.findall(r"^\| `", page, re.MULTILINE)) > 150
     assert [key for key, *_, meaning in rows if not meaning.strip()] == []

@@ -41,17 +41,13 @@ def seed_release(ance, release):
     return write
 
 
-@pytest.fixture
-def seed_ance(ance, seed_release):
+def test_seed_encoder_under_fairseqs_names(ance, seed_release, start, saved, records, caplog):
     """As ANCE, with the classifier that its class has, too."""
     beside = {"classification_heads.dense": (32, 32), "classification_heads.out_proj": (2, 32)}
     weights = {f"{name}.weight": torch.zeros(shape) for name, shape in beside.items()}
     weights |= {f"{name}.bias": torch.zeros(shape[0]) for name, shape in beside.items()}
-    return seed_release({**seed_weights(ance), **weights}, architectures=["SEEDEncoderDot_NLL_LN"])
-
-
-def test_seed_encoder_under_fairseqs_names(ance, seed_ance, start, saved, records, caplog):
-    started = start(seed_ance, projection=16, tokenization=UNCASED)
+    folder = seed_release({**seed_weights(ance), **weights}, architectures=["SEEDEncoderDot_NLL_LN"])
+    started = start(folder, projection=16, tokenization=UNCASED)
     found, weights = weights_of(started), weights_of(ance)
     assert found["roberta.embeddings.token_type_embeddings.weight"].eq(0).all()
     assert found.keys() == weights.keys()

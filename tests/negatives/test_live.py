@@ -11,11 +11,6 @@ FOUND = np.array([[1, 2, 4], [6, 5, 0], [8, 4, 9]], np.int32)
 ROWS = np.arange(3)
 
 
-@pytest.fixture
-def anchor_set(split_of):
-    return AnchorSet(split_of([7, 3], [5], [9]), "query", 10)
-
-
 @pytest.mark.parametrize(
     ("found", "rows", "positives", "expected"),
     [
@@ -25,6 +20,7 @@ def anchor_set(split_of):
         (np.array([[1, PADDING, PADDING]]), ROWS[:1], [[3]], [[1, PADDING, 3]]),  # a short ranking
     ],
 )
-def test_without_a_positive_the_drawn_one_takes_the_last_rank(anchor_set, found, rows, positives, expected):
+def test_without_a_positive_the_drawn_one_takes_the_last_rank(split_of, found, rows, positives, expected):
+    anchor_set = AnchorSet(split_of([7, 3], [5], [9]), "query", 10)
     taken = Live().candidates(found, rows, np.array(positives), anchor_set.known_positives)
     assert taken.tolist() == expected

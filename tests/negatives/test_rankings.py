@@ -1,4 +1,3 @@
-import pytest
 from helpers.filter_fixture import table_of
 
 from pyserini_ance.negatives.rankings import Bm25, Ranking
@@ -16,19 +15,15 @@ q0 Q0 d0 4 7.5 t
 """
 
 
-@pytest.fixture
-def snapshot(split_of, snapshot_of):
-    """q0 has the positives d1 and d3, q1 has d2, and q2, which the run lacks, has d0; 5 documents."""
-    return snapshot_of(split_of([1, 3], [2], [0]), [[0]] * 3, [[0]] * 5)
-
-
 def written(tmp_path, text: str):
     path = tmp_path / "a.trec"
     path.write_text(text)
     return path
 
 
-def test_a_run_is_read_by_score_without_positives_and_other_queries(tmp_path, snapshot):
+def test_a_run_is_read_by_score_without_positives_and_other_queries(tmp_path, split_of, snapshot_of):
+    """q0 has the positives d1 and d3, q1 has d2, and q2, which the run lacks, has d0; 5 documents."""
+    snapshot = snapshot_of(split_of([1, 3], [2], [0]), [[0]] * 3, [[0]] * 5)
     table = table_of(Ranking(file=written(tmp_path, RANKED)), snapshot)
     assert table.candidates[:, :2].tolist() == [[2, 0], [4, 0], [PADDING, PADDING]]
     assert table.scores[:2, :2].tolist() == [[8.0, 7.5], [2.0, 1.0]]

@@ -174,15 +174,11 @@ def test_an_alias_is_a_value_of_its_own(write, base):
 # --- null
 
 
-@pytest.fixture
-def two_stages(base, write):
+def test_null_removes_an_inherited_stage_which_may_be_written_anew(base, write):
     inherited = "stages: {warm: {steps: 3}, then: {steps: 4}}\nstage_defaults: {batch_queries: 2}"
     write("two", f"extends: base\n{inherited}")
     text = "{optimizer: {learning_rate: 1}, terms: {query: {negatives: [{kind: random}]}}}"
-    return write("filled", f"extends: two\nstages: {{warm: {text}, then: {text}}}")
-
-
-def test_null_removes_an_inherited_stage_which_may_be_written_anew(two_stages, write):
+    write("filled", f"extends: two\nstages: {{warm: {text}, then: {text}}}")
     more = "{steps: 5, optimizer: {learning_rate: 1}, terms: {query: {in_batch_negatives: true}}}"
     top = write("top", f"extends: filled\nstages: {{warm: null, more: {more}}}")
     assert [*load(top, "stages.only=null").stages] == ["then", "more"]

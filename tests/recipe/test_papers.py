@@ -407,28 +407,24 @@ def taught() -> list[Recipe]:
     return [each for each in recipes if any(TRAINED in need for need in each.training_needs)]
 
 
-def check_turns(whole: Recipe) -> None:
-    stages, taught = list(whole.stages), []
-    for stage_name, stage in whole.stages.items():
-        for teacher in stage.teachers.values():
-            if not teacher.needs:
-                continue
-            trained = whole.teachers[teacher.model.removeprefix(TRAINED)]
-            before = stages[stages.index(stage_name) - 1]
-            goes_on = teacher.model in {one.model for one in whole.stages[before].teachers.values()}
-            assert goes_on or trained.after == before
-            assert stage.init_from == "previous" or stage.mines_with_previous
-            assert {source.top_k for source in trained.negatives} == {s.top_k for s in stage.components}
-            taught.append(teacher.model)
-    assert list(dict.fromkeys(taught)) == [f"teachers.{name}" for name in whole.teachers]
-    for former, teacher in pairwise(whole.teachers.values()):
-        assert whole.teachers[teacher.init_from.removeprefix(TRAINED)] is former
-
-
 def test_a_cross_encoder_learns_from_the_retriever_that_it_teaches_next(taught):
     """It reads as deep as the stage that it teaches, which starts from, or mines with, the same weights."""
     for whole in taught:
-        check_turns(whole)
+        stages, used = list(whole.stages), []
+        for stage_name, stage in whole.stages.items():
+            for teacher in stage.teachers.values():
+                if not teacher.needs:
+                    continue
+                trained = whole.teachers[teacher.model.removeprefix(TRAINED)]
+                before = stages[stages.index(stage_name) - 1]
+                goes_on = teacher.model in {one.model for one in whole.stages[before].teachers.values()}
+                assert goes_on or trained.after == before
+                assert stage.init_from == "previous" or stage.mines_with_previous
+                assert {source.top_k for source in trained.negatives} == {s.top_k for s in stage.components}
+                used.append(teacher.model)
+        assert list(dict.fromkeys(used)) == [f"teachers.{name}" for name in whole.teachers]
+        for former, teacher in pairwise(whole.teachers.values()):
+            assert whole.teachers[teacher.init_from.removeprefix(TRAINED)] is former
 
 
 def test_rocketqas_thresholds_are_logits_of_the_class_weighted_cross_encoder(taught):

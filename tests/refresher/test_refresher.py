@@ -81,20 +81,6 @@ def made(small_recipe, tmp_path) -> Made:
     return Made(small_recipe({"a": STAGE}), tmp_path)
 
 
-@pytest.fixture
-def encodings(monkeypatch) -> list[Path]:
-    """The folder of each encoding of all documents."""
-    done, encode_shards = [], snapshots.encode_shards
-
-    def counted(*arguments, **hold):
-        vectors = encode_shards(*arguments, **hold)
-        done.append(arguments[0])
-        return vectors
-
-    monkeypatch.setattr(snapshots, "encode_shards", counted)
-    return done
-
-
 def test_the_report_agrees_with_a_slow_loop(made):
     first, checkpoint = made.tables(made.checkpoint(0)), made.checkpoint(2, change=0.05)
     generation = made.tables(checkpoint)
@@ -186,7 +172,15 @@ def test_positives_have_ranks_and_a_margin_in_a_ranking_from_a_file(small_recipe
     assert report["margin"]["mean"] == 8 - (9 + 5) / 2
 
 
-def test_mining_and_measuring_a_checkpoint_share_one_encoding(made, encodings):
+def test_mining_and_measuring_a_checkpoint_share_one_encoding(made, monkeypatch):
+    encodings, encode_shards = [], snapshots.encode_shards
+
+    def counted(*arguments, **hold):
+        vectors = encode_shards(*arguments, **hold)
+        encodings.append(arguments[0])
+        return vectors
+
+    monkeypatch.setattr(snapshots, "encode_shards", counted)
     first, second = made.checkpoint(2), made.checkpoint(4, change=0.05)
     made.tables(first)
     assert "encode_documents" not in made.dev(first)["seconds"] and len(encodings) == 1

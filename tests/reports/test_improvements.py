@@ -8,31 +8,30 @@ KEYS = {"projection": "encoder.projection", "indexes": "final_evaluation.indexes
 KEYS |= {"recipe": "recipe", "seed": "seed"}
 
 
-def make_grid(folder, runs: dict[tuple[str, str, str], dict[str, float]]) -> None:
-    """By recipe, projection and seed, RR@10 by index."""
-    told = []
-    for number, ((recipe, projection, seed), by_index) in enumerate(runs.items()):
-        (folder / str(number)).mkdir()
-        rows = [{"row": "bm25", "RR@10": 0.9}, {"row": "warm", "RR@10": 0.8, "train seconds": 1.0}]
-        rows += [{"row": "ance", "RR@10": by_index.pop(""), "train seconds": 1.0}]
-        rows += [{"row": f"ance+{index}", "RR@10": value} for index, value in by_index.items()]
-        results = {"recipe": recipe, "config_hash": "x", "measures": ["RR@10"], "rows": rows}
-        (folder / str(number) / "measures.json").write_text(json.dumps(results))
-        settings = {"recipe": recipe, "projection": projection, "indexes": "[HNSW8]", "seed": seed}
-        told.append({"run": str(number), **settings, "status": "finished"})
-    waiting = {**told[0], "run": "later", "status": "waiting"}
-    (folder / "grid.json").write_text(json.dumps({"recipe": None, "keys": KEYS, "runs": [*told, waiting]}))
+# By recipe, projection and seed, RR@10 by index.
+RUNS = {
+    ("s/bm25", "null", "1"): {"": 0.40, "HNSW8": 0.30},
+    ("s/bm25", "null", "2"): {"": 0.44, "HNSW8": 0.30},
+    ("s/ance", "null", "1"): {"": 0.63, "HNSW8": 0.36},
+    ("s/bm25", "64", "1"): {"": 0.20, "HNSW8": 0.10},
+    ("s/ance", "64", "1"): {"": 0.15, "HNSW8": 0.20},
+}
 
 
 @pytest.fixture
 def grid(tmp_path):
-    make_grid(tmp_path, {
-        ("s/bm25", "null", "1"): {"": 0.40, "HNSW8": 0.30},
-        ("s/bm25", "null", "2"): {"": 0.44, "HNSW8": 0.30},
-        ("s/ance", "null", "1"): {"": 0.63, "HNSW8": 0.36},
-        ("s/bm25", "64", "1"): {"": 0.20, "HNSW8": 0.10},
-        ("s/ance", "64", "1"): {"": 0.15, "HNSW8": 0.20},
-    })  # fmt: skip
+    told = []
+    for number, ((recipe, projection, seed), by_index) in enumerate(RUNS.items()):
+        (tmp_path / str(number)).mkdir()
+        rows = [{"row": "bm25", "RR@10": 0.9}, {"row": "warm", "RR@10": 0.8, "train seconds": 1.0}]
+        rows += [{"row": "ance", "RR@10": by_index[""], "train seconds": 1.0}]
+        rows += [{"row": f"ance+{index}", "RR@10": value} for index, value in by_index.items() if index]
+        results = {"recipe": recipe, "config_hash": "x", "measures": ["RR@10"], "rows": rows}
+        (tmp_path / str(number) / "measures.json").write_text(json.dumps(results))
+        settings = {"recipe": recipe, "projection": projection, "indexes": "[HNSW8]", "seed": seed}
+        told.append({"run": str(number), **settings, "status": "finished"})
+    waiting = {**told[0], "run": "later", "status": "waiting"}
+    (tmp_path / "grid.json").write_text(json.dumps({"recipe": None, "keys": KEYS, "runs": [*told, waiting]}))
     return tmp_path
 
 

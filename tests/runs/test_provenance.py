@@ -31,17 +31,6 @@ def test_runs_that_start_from_seeds_of_one_recipe_share_a_hash(tmp_path):
     assert len({started("demo/warmup"), started("demo/bm25"), config_hash(load("demo/bm25-rand"))}) == 3
 
 
-@pytest.fixture
-def package(tmp_path):
-    """A package's folder in a repository without commits."""
-    made = tmp_path / "repository" / "package"
-    made.mkdir(parents=True)
-    (made / "__init__.py").write_text("")
-    (made.parent / ".gitignore").write_text("ignored/\n")
-    git(made, "init", "--quiet")
-    return made
-
-
 def git(folder, *arguments: str) -> str:
     identity = ["-c", "user.name=A", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false"]
     command = ["git", *identity, "-C", str(folder), *arguments]
@@ -49,7 +38,12 @@ def git(folder, *arguments: str) -> str:
 
 
 @needs_git
-def test_a_checkout_has_a_commit_and_its_own_changes(package):
+def test_a_checkout_has_a_commit_and_its_own_changes(tmp_path):
+    package = tmp_path / "repository" / "package"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package.parent / ".gitignore").write_text("ignored/\n")
+    git(package, "init", "--quiet")
     git(package, "add", ".")
     assert commit_of(package) is None
     git(package, "commit", "--quiet", "-m", "first")

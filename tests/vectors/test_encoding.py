@@ -70,12 +70,6 @@ def encoder(tiny_bert):
     return tiny_encoder(tiny_bert)
 
 
-@pytest.fixture
-def on_gpu(tiny_bert):
-    """On torch's meta device, whose vectors have no values."""
-    return tiny_encoder(tiny_bert, "meta")
-
-
 @pytest.fixture(scope="module")
 def expected(encoder) -> np.ndarray:
     return encoder.encode(RECORDS, "document")
@@ -97,8 +91,9 @@ def test_every_text_is_encoded_into_its_row(tmp_path, encoder, tokens, expected)
 
 
 @pytest.mark.parametrize("is_new", [True, False])
-def test_a_gpu_writes_in_windows_and_never_waits(tmp_path, on_gpu, tokens, monkeypatch, is_new, processor):
+def test_a_gpu_writes_in_windows_and_never_waits(tmp_path, tiny_bert, tokens, monkeypatch, is_new, processor):
     """Unless some of it was written before, and must be read."""
+    on_gpu = tiny_encoder(tiny_bert, "meta")  # torch's device whose vectors have no values
     monkeypatch.setattr(encoding, "ROWS_PER_WINDOW", 5)
     if not is_new:
         store = VectorStore(tmp_path / "0-of-1", 12, on_gpu.dimension, {"first": 0})

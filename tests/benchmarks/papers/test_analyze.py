@@ -66,13 +66,6 @@ LINES = [line for line in TABLE.splitlines() if line.startswith("| `")]
 ROWS = [[cell.split("`")[1::2] for cell in line.split("|")[1:4]] for line in LINES]
 
 
-def _records(file: Path) -> list[dict]:
-    text = file.read_text(encoding="utf-8")
-    if file.suffix == ".jsonl":
-        return [json.loads(line) for line in text.splitlines()]
-    return [yaml.safe_load(text) if file.suffix == ".yaml" else json.loads(text)]
-
-
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: " ".join(row[0] + row[1]))
 def test_a_finished_run_has_the_file_and_its_fields(row, small_run):
     [pattern], kind, fields = row
@@ -80,7 +73,9 @@ def test_a_finished_run_has_the_file_and_its_fields(row, small_run):
     assert files, f"the run has no {pattern}: {sorted(path.name for path in small_run.iterdir())}"
     if not fields:
         return
-    records = _records(files[0])
+    text, suffix = files[0].read_text(encoding="utf-8"), files[0].suffix
+    read = yaml.safe_load if suffix == ".yaml" else json.loads
+    records = [read(part) for part in (text.splitlines() if suffix == ".jsonl" else [text])]
     if kind == ["rows"]:
         records = records[0]["rows"]
     elif kind:

@@ -41,13 +41,6 @@ def mining(monkeypatch):
     monkeypatch.setattr(training, "MINING", {**training.MINING, "relative_margin": 0.001, "range_min": 2})
 
 
-@pytest.fixture
-def recipe_file(recipe, tmp_path) -> str:
-    path = tmp_path / "rand-batch.yaml"
-    path.write_text(dump(recipe))
-    return str(path)
-
-
 @pytest.mark.parametrize("layers", [None, [0]])
 def test_the_untrained_encoder_scores_the_same(recipe, tmp_path, layers):
     from benchmarks.peers.sentence_transformers_training import as_sentence_transformer
@@ -65,12 +58,14 @@ def test_the_untrained_encoder_scores_the_same(recipe, tmp_path, layers):
         np.testing.assert_allclose(encode[side](given), ours, atol=1e-5)
 
 
-def test_all_methods_train_and_stand_in_one_table_with_our_run(recipe, recipe_file, tmp_path, capsys, mining):
+def test_all_methods_train_and_stand_in_one_table_with_our_run(recipe, tmp_path, capsys, mining):
     from benchmarks.peers import __main__ as command
 
+    (tmp_path / "rand-batch.yaml").write_text(dump(recipe))
     pa.train(recipe, tmp_path / "ours")
     for method in command.METHODS:
-        command.main([recipe_file, "seed=42", "--method", method, "--output", str(tmp_path / method)])
+        flags = ["seed=42", "--method", method, "--output", str(tmp_path / method)]
+        command.main([str(tmp_path / "rand-batch.yaml"), *flags])
     capsys.readouterr()
     folders = [str(tmp_path / name) for name in ("ours", *command.METHODS)]
     compare.main([*folders, "--significance", "small/rand-batch"])

@@ -25,19 +25,15 @@ NAMES = list(BENCHMARKS)
 
 
 @pytest.fixture(scope="module")
-def forked_contenders():
-    """The contenders are forked from a process that has imported what they import."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rounds, "multiprocessing", SimpleNamespace(get_context=lambda _: forkserver()))
-        yield
+def measured(tiny_bert, tmp_path_factory):
+    """What one call for all benchmarks, which measures the machine once, has written and printed.
 
-
-@pytest.fixture(scope="module")
-def measured(forked_contenders, tiny_bert, tmp_path_factory):
-    """What one call for all benchmarks, which measures the machine once, has written and printed."""
+    The contenders are forked from a process that has imported what they import.
+    """
     folder, printed = tmp_path_factory.mktemp("bench"), io.StringIO()
     arguments = [*NAMES, *SMALL.split(), "--encoder", str(tiny_bert), "--rounds", "1", "--json"]
-    with redirect_stdout(printed):
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(printed):
+        patch.setattr(rounds, "multiprocessing", SimpleNamespace(get_context=lambda _: forkserver()))
         main([*arguments, str(folder / "bench.json")])
     assert [path.name for path in folder.iterdir()] == ["bench.json"]
     return json.loads((folder / "bench.json").read_text()), printed.getvalue()

@@ -23,16 +23,13 @@ def entries(name: str, *rows: tuple[str, ...]) -> list[Entry]:
     return [Entry(at, id, dict(zip(fields, texts))) for at, (id, *texts) in zip(lines, rows)]
 
 
-def judgments(*rows: tuple[str, str, int]) -> list[Judgment]:
-    return [Judgment(Line(Path("qrels"), number, ""), *row) for number, row in enumerate(rows, start=1)]
-
-
 class Given(Format):
     """A format of given entries and judgments."""
 
     def __init__(self, documents, queries, rows, **settings):
         super().__init__(kind="any", **settings)
-        object.__setattr__(self, "given", RawData(documents, {"dev": (queries, judgments(*rows))}))
+        judgments = [Judgment(Line(Path("qrels"), n, ""), *row) for n, row in enumerate(rows, start=1)]
+        object.__setattr__(self, "given", RawData(documents, {"dev": (queries, judgments)}))
 
     def raw_data(self) -> RawData:
         return self.given

@@ -10,22 +10,18 @@ KINDS = [kind for kind in kinds("loss") if kind != "embed_distill"]  # losses of
 ANCHORS, COLUMNS = 24, 11
 
 
-def loss_of(kind: str):
-    """The loss of a kind; one that needs a teacher gets scores that depend on labels and scores."""
-    loss = component_class("loss", kind).model_validate({"kind": kind})
-    if not isinstance(loss, DistillationLoss):
-        return loss
-    return lambda scores, labels, mask: loss(scores, labels, mask, 3 * labels + scores.detach().cos())
-
-
 @pytest.fixture(params=KINDS)
 def kind(request):
     return request.param
 
 
 @pytest.fixture
-def loss(kind):
-    return loss_of(kind)
+def loss(kind: str):
+    """The loss of a kind; one that needs a teacher gets scores that depend on labels and scores."""
+    made = component_class("loss", kind).model_validate({"kind": kind})
+    if not isinstance(made, DistillationLoss):
+        return made
+    return lambda scores, labels, mask: made(scores, labels, mask, 3 * labels + scores.detach().cos())
 
 
 @pytest.fixture(scope="module")

@@ -62,9 +62,9 @@ def test_the_clearest_case_has_two_large_classes():
     assert [case.query for case in sorted(cases, key=lambda case: case.rank)] == [2, 1, 0]
 
 
-@pytest.fixture
-def swinging_run(studied, monkeypatch) -> StudiedRun:
+def test_a_case_has_its_texts_scores_and_places(studied, monkeypatch):
     """The small run, whose three generations are those of a query that swings, for all its queries."""
+    pytest.importorskip("sklearn")
     anchors = studied.data.anchor_sets["query"].known_positives.anchors
 
     def in_use(run):
@@ -76,12 +76,6 @@ def swinging_run(studied, monkeypatch) -> StudiedRun:
 
     monkeypatch.setattr(StudiedRun, "tables_in_use", property(in_use))
     assert not np.isin([21, 22, 23, 27], studied.data.anchor_sets["query"].known_positives.rows).any()
-    return studied
-
-
-def test_a_case_has_its_texts_scores_and_places(swinging_run):
-    pytest.importorskip("sklearn")
-    studied = swinging_run
     findings = negative_swing.study([studied])
     documents, queries = studied.data.collection.documents, studied.data.split.queries
     cases = [row for row in findings.rows if "text" in row]
