@@ -17,15 +17,9 @@ from pyserini_ance.runs.rundir import RunDir
 def recipe(tmp_path) -> Recipe:
     (tmp_path / "data").mkdir()
     files = make_small_collection(tmp_path / "data")
-    return Recipe.model_validate(small_settings(files, tmp_path / "no-model", {"ance": ONE_STEP}))
-
-
-@pytest.fixture
-def run(recipe, tmp_path) -> RunDir:
-    run = RunDir(tmp_path / "run")
-    run.folder.mkdir()
-    run.recipe.write_text(dump(recipe))
-    return run
+    made = Recipe.model_validate(small_settings(files, tmp_path / "no-model", {"ance": ONE_STEP}))
+    (tmp_path / "recipe.yaml").write_text(dump(made))
+    return made
 
 
 def convert(capsys, *arguments) -> dict:
@@ -34,11 +28,11 @@ def convert(capsys, *arguments) -> dict:
 
 
 def test_a_recipes_collection_as_beir_and_tevatron(recipe, tmp_path, capsys):
-    path = tmp_path / "recipe.yaml"
-    path.write_text(dump(recipe))
     read = recipe.data.read()
     for layout in ("beir", "tevatron"):
-        said = convert(capsys, path, "--to", layout, "--output", tmp_path / layout)["data"]
+        said = convert(capsys, tmp_path / "recipe.yaml", "--to", layout, "--output", tmp_path / layout)[
+            "data"
+        ]
         again = component_class("data", layout).model_validate(said).read()
         assert again.documents.columns["text"] == read.documents.columns["text"]
         assert again.digest == read.digest
@@ -46,22 +40,27 @@ def test_a_recipes_collection_as_beir_and_tevatron(recipe, tmp_path, capsys):
 
 @pytest.mark.parametrize("layout", ["beir", "tevatron"])
 def test_what_a_format_cannot_hold_is_named(recipe, tmp_path, capsys, caplog, layout):
-    asked, path = tmp_path / "data" / "asked.jsonl", tmp_path / "recipe.yaml"
+    asked = tmp_path / "data" / "asked.jsonl"
     asked.write_text('{"id": "1", "title": "who", "answers": ["a"]}\n')
-    path.write_text(dump(recipe))
-    flags = (f"data.splits.asked.topics={asked}", "--to", layout, "--output", tmp_path / layout)
-    assert list(convert(capsys, path, *flags)["data"]["splits"]) == ["train", "dev", "test"]
+    flags = (
+        tmp_path / "recipe.yaml",
+        f"data.splits.asked.topics={asked}",
+        "--to",
+        layout,
+        "--output",
+        tmp_path / layout,
+    )
+    assert list(convert(capsys, *flags)["data"]["splits"]) == ["train", "dev", "test"]
     assert f"split asked is left out with its 1 queries: {layout} needs judgments" in caplog.messages
 
 
 def test_what_changes_rankings_is_printed_and_fields_that_are_not_read_are_named(
     recipe, tmp_path, capsys, caplog
 ):
-    path, asks = tmp_path / "recipe.yaml", "Find an article"
-    path.write_text(dump(recipe))
-    given = ("data.ignore_identical_ids=true", f"data.instruction={asks}")
+    asks = "Find an article"
+    given = (tmp_path / "recipe.yaml", "data.ignore_identical_ids=true", f"data.instruction={asks}")
     for to in ("beir", "tevatron"):
-        said = convert(capsys, path, *given, "--to", to, "--output", tmp_path / to)["data"]
+        said = convert(capsys, *given, "--to", to, "--output", tmp_path / to)["data"]
         assert (said["ignore_identical_ids"], said["instruction"]) == (True, asks)
     assert "are written, but not read again" not in caplog.text
     clash = {name: {"q": name} for name in ("a", "b")}
@@ -76,7 +75,6 @@ def test_what_changes_rankings_is_printed_and_fields_that_are_not_read_are_named
 
 def test_the_relevance_threshold_is_printed_for_beir_only(recipe, tmp_path, capsys, caplog):
     path = tmp_path / "recipe.yaml"
-    path.write_text(dump(recipe))
     for split in ("train", "dev", "test"):
         qrels = tmp_path / "data" / f"{split}.qrels"
         qrels.write_text(qrels.read_text().replace(" 1\n", " 2\n") + f"{split}-1 0 red-cloud 1\n")
@@ -96,8 +94,9 @@ def test_the_relevance_threshold_is_printed_for_beir_only(recipe, tmp_path, caps
         (["data", "--to", "beir"], FileNotFoundError, r"is not a run directory \(recipe.yaml is missing\)"),
     ],
 )
-def test_what_cannot_be_written_is_refused(recipe, run, tmp_path, monkeypatch, arguments, error, message):
+def test_what_cannot_be_written_is_refused(recipe, tmp_path, monkeypatch, arguments, error, message):
     monkeypatch.chdir(tmp_path)
+    RunDir(tmp_path / "run").create(dump(recipe))
     before = (tmp_path / "data" / "corpus.jsonl").read_bytes()
     with pytest.raises(error, match=message):
         main([*arguments, *([] if "--output" in arguments else ["--output", "out"])])

@@ -15,15 +15,16 @@ from pyserini_ance.encoders.sentence_transformers_files import MODEL, MODULES
 
 DOCUMENT = {"length_tokens": 48, "template": "{title}: {text}"}
 TOKENIZATION = {"lowercase": True, "query": {"length_tokens": 24}, "document": DOCUMENT}
+MEAN = {"pooling": "mean", "tokenization": TOKENIZATION}
 
 
 @pytest.fixture
 def checkpoint(start, tiny_bert, saved):
-    return saved(start(tiny_bert, pooling="mean", tokenization=TOKENIZATION))
+    return saved(start(tiny_bert, **MEAN))
 
 
 def test_the_side_file_says_what_hugging_face_files_leave_out(checkpoint, tiny_bert, config):
-    settings = config(tiny_bert, pooling="mean", tokenization=TOKENIZATION)
+    settings = config(tiny_bert, **MEAN)
     side = json.loads((checkpoint / SIDE_FILE).read_text())
     made = settings.model_copy(update={"layer_norm": False, "normalize": False})
     modules = dict.fromkeys(("query", "document"), "Transformer Pooling")
@@ -74,7 +75,7 @@ def test_modules_that_are_not_those_that_were_saved_are_refused(start, saved, ti
 
 
 def test_a_layer_that_two_towers_get_is_not_shared(pair, saved, config):
-    settings = {"pooling": "mean", "tokenization": TOKENIZATION, "layer_norm": True, "tied": False}
+    settings = {**MEAN, "layer_norm": True, "tied": False}
     towers = continue_encoder(config("elsewhere", **settings), saved(pair), ["layer_norm"]).towers
     towers.freeze("document")
     assert all(parameter.requires_grad for parameter in towers.queries.parameters())
@@ -88,15 +89,14 @@ OTHERS += [{"tokenization": {**TOKENIZATION, "document": {"template": "{text}!"}
 
 @pytest.mark.parametrize("settings", OTHERS)
 def test_a_recipe_with_other_settings_than_the_checkpoints_is_refused(checkpoint, start, settings):
-    wanted = {"pooling": "mean", "tokenization": TOKENIZATION}
     longer = {**TOKENIZATION, "query": {"length_tokens": 32}}
-    for allowed in (wanted, {**wanted, "dropout": 0.2}, {**wanted, "tokenization": longer}):
+    for allowed in (MEAN, {**MEAN, "dropout": 0.2}, {**MEAN, "tokenization": longer}):
         started = start(checkpoint, **allowed)
     assert started.length_tokens("query") == 32
     (key,) = settings
     message = f"encoder.{key} is .*, but .*{SIDE_FILE} was trained with .*; use the latter in the recipe"
     with pytest.raises(ValueError, match=message):
-        start(checkpoint, **{**wanted, **settings})
+        start(checkpoint, **{**MEAN, **settings})
 
 
 def test_what_a_recipe_leaves_out_is_that_of_the_checkpoint(checkpoint, config, records):
@@ -131,8 +131,7 @@ def test_encoders_that_do_not_fit_are_refused(config, tiny_bert, tiny_roberta, s
 
 @pytest.fixture
 def pair(start, tiny_bert):
-    settings = {"pooling": "mean", "tokenization": TOKENIZATION}
-    return with_moved_documents(start(tiny_bert, tied=False, **settings))
+    return with_moved_documents(start(tiny_bert, tied=False, **MEAN))
 
 
 def test_untied_towers_start_equal(start, tiny_bert, tiny_roberta):
@@ -168,18 +167,17 @@ def test_a_tower_of_a_pair_encodes_its_own_side(pair, checkpoint, saved, records
 
 
 def test_queries_of_length_1_do_not_make_it_a_cosine(start, saved, tiny_bert):
-    settings = {"pooling": "mean", "tokenization": TOKENIZATION, "truncate_dim": 8}
     for normalize, expected in {"query": "dot", "document": "cosine", True: "cosine", False: "dot"}.items():
-        folder = saved(start(tiny_bert, normalize=normalize, **settings))
+        folder = saved(start(tiny_bert, normalize=normalize, truncate_dim=8, **MEAN))
         assert SentenceTransformer(str(folder), device="cpu").similarity_fn_name == expected
 
 
 def test_a_pair_can_be_started_from(pair, start, saved, records):
-    folder, settings = saved(pair), {"pooling": "mean", "tokenization": TOKENIZATION}
-    assert_equal_vectors(start(folder, tied=False, **settings, seed=2), pair, records)
-    two = {"tied": False, "document": {"model": str(folder / "queries")}, **settings}
+    folder = saved(pair)
+    assert_equal_vectors(start(folder, tied=False, **MEAN, seed=2), pair, records)
+    two = {"tied": False, "document": {"model": str(folder / "queries")}, **MEAN}
     crossed = start(folder / "documents", **two, seed=2)
     alone = load_tower(folder, "document").encode(records, "query")
     np.testing.assert_array_equal(crossed.encode(records, "query"), alone)
     with pytest.raises(ValueError, match=r"has two towers; set encoder.tied=false, or start from .*/queries"):
-        start(folder, tied=True, **settings, seed=2)
+        start(folder, tied=True, **MEAN, seed=2)

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 import torch
 from helpers.released_checkpoints import assert_equal_vectors
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer import modules
 from transformers import BertTokenizer
 
 from pyserini_ance.encoders.config import EncoderConfig, PoolingMode, config_of
@@ -23,16 +25,8 @@ TEXT = "sentence_bert_config.json"
 ROUTES = {"routes": lambda m, layers: [m.Router({name: layers() for name in ("query", "doc")})]}
 
 
-@pytest.fixture(scope="module")
-def modules():
-    """The classes of its modules; importing them takes seconds."""
-    from sentence_transformers.sentence_transformer import modules
-
-    return modules
-
-
 @pytest.fixture
-def transformer(modules, tiny_bert):
+def transformer(tiny_bert):
     """A Transformer module; weights are those of `tiny_bert` times a factor."""
 
     def make(length=20, factor=1.0):
@@ -48,7 +42,6 @@ def transformer(modules, tiny_bert):
 @pytest.fixture
 def save(tmp_path):
     """Save a model of these modules; returns its folder."""
-    from sentence_transformers import SentenceTransformer
 
     def make(*layers, **settings):
         model = SentenceTransformer(modules=list(layers), device="cpu", **settings)
@@ -59,14 +52,11 @@ def save(tmp_path):
     return make
 
 
-@pytest.fixture
-def dense(modules):
-    return lambda size=8, **settings: modules.Dense(32, size, **{"activation_function": None, **settings})
+def dense(bias: bool = True) -> modules.Dense:
+    return modules.Dense(32, 8, bias=bias, activation_function=None)
 
 
 def opened(folder):
-    from sentence_transformers import SentenceTransformer
-
     return SentenceTransformer(str(folder), device="cpu")
 
 
@@ -86,7 +76,7 @@ def assert_its_vectors(folder, encoder=None, texts=TEXTS):
 
 
 @pytest.mark.parametrize("bias", [True, False])
-def test_a_linear_layer_is_a_projection(dense, modules, transformer, save, bias):
+def test_a_linear_layer_is_a_projection(transformer, save, bias):
     folder = save(transformer(), modules.Pooling(32, "cls"), dense(bias=bias), modules.Normalize())
     config = assert_its_vectors(folder).config
     assert (config.pooling, config.projection, config.normalize) == ("cls", 8, True)
@@ -94,7 +84,7 @@ def test_a_linear_layer_is_a_projection(dense, modules, transformer, save, bias)
         initial_encoder(EncoderConfig(model=str(folder), projection=4), seed=1)
 
 
-def test_the_transformer_in_a_folder_of_its_own(dense, modules, transformer, save):
+def test_the_transformer_in_a_folder_of_its_own(transformer, save):
     """As sentence-transformers wrote up to version 1."""
     folder = save(transformer(), modules.Pooling(32, "mean"), dense(), modules.Dropout(0.1))
     (folder / "0_Transformer").mkdir()
@@ -108,7 +98,7 @@ def test_the_transformer_in_a_folder_of_its_own(dense, modules, transformer, sav
     assert assert_its_vectors(folder).config.tokenization.document.length_tokens == 12
 
 
-def test_texts_are_lowered_for_a_tokenizer_that_keeps_capitals(modules, transformer, save, tiny_bert):
+def test_texts_are_lowered_for_a_tokenizer_that_keeps_capitals(transformer, save, tiny_bert):
     folder = save(transformer(), modules.Pooling(32, "mean"))
     BertTokenizer.from_pretrained(tiny_bert, do_lower_case=False).save_pretrained(folder)
     change(folder, "sentence_bert_config.json", do_lower_case=True, max_seq_length=20)
@@ -119,7 +109,7 @@ def test_texts_are_lowered_for_a_tokenizer_that_keeps_capitals(modules, transfor
 
 
 @pytest.mark.parametrize("start", ["tiny_bert", "tiny_roberta"])
-def test_blanks_and_line_ends_around_prompts_and_texts_stay(modules, save, request, start):
+def test_blanks_and_line_ends_around_prompts_and_texts_stay(save, request, start):
     """A byte-level tokenizer has tokens for them."""
     transformer = modules.Transformer(str(request.getfixturevalue(start)), max_seq_length=40)
     prompts = {"query": " ask:\n", "document": "the title: "}
@@ -131,7 +121,7 @@ def test_blanks_and_line_ends_around_prompts_and_texts_stay(modules, save, reque
     np.testing.assert_allclose(titled, expected, atol=1e-5)
 
 
-def test_lengths_and_prompts_by_side(modules, transformer, save):
+def test_lengths_and_prompts_by_side(transformer, save):
     folder = save(transformer(48), modules.Pooling(32, "mean"), prompts=PROMPTS)
     change(folder, "sentence_bert_config.json", query_length=8)
     tokenization = assert_its_vectors(folder).config.tokenization
@@ -140,12 +130,12 @@ def test_lengths_and_prompts_by_side(modules, transformer, save):
     assert load_any_encoder(folder).config.tokenization.document.template == "title: {title} {text}"
 
 
-def test_a_default_prompt_is_that_of_both_sides(modules, transformer, save):
+def test_a_default_prompt_is_that_of_both_sides(transformer, save):
     prompt = {"prompts": {"all": "all of "}, "default_prompt_name": "all"}
     assert_its_vectors(save(transformer(), modules.Pooling(32, "mean"), **prompt))
 
 
-def test_older_files_say_the_same(modules, transformer, save):
+def test_older_files_say_the_same(transformer, save):
     folder = save(transformer(None), modules.Pooling(32, "cls"))
     old = {"word_embedding_dimension": 32, "pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}
     (folder / "1_Pooling" / "config.json").write_text(json.dumps(old))
@@ -153,7 +143,7 @@ def test_older_files_say_the_same(modules, transformer, save):
     assert load_any_encoder(folder, given={"pooling": "mean"}).config.pooling == "mean"
 
 
-def test_a_length_beyond_the_models_positions_is_theirs(modules, save, tiny_roberta):
+def test_a_length_beyond_the_models_positions_is_theirs(save, tiny_roberta):
     """sentence-transformers writes all of RoBERTa's 514 positions, and fails for texts that need the last."""
     folder = save(modules.Transformer(str(tiny_roberta)), modules.Pooling(32, "mean"))
     change(folder, "sentence_bert_config.json", max_seq_length=514)
@@ -164,7 +154,7 @@ def test_a_length_beyond_the_models_positions_is_theirs(modules, save, tiny_robe
     assert np.isfinite(encoder.encode(TEXTS)).all()
 
 
-def test_a_router_of_two_towers(dense, modules, transformer, save):
+def test_a_router_of_two_towers(transformer, save):
     query = [transformer(12), modules.Pooling(32, "mean"), dense(), modules.Normalize()]
     document = [transformer(24, 0.9), modules.Pooling(32, "mean"), dense()]
     folder = save(modules.Router.for_query_document(query, document), prompts=PROMPTS)
@@ -176,7 +166,7 @@ def test_a_router_of_two_towers(dense, modules, transformer, save):
         initial_encoder(EncoderConfig(model=str(folder), tied=True), seed=1)
 
 
-def test_a_router_that_shares_layers(dense, modules, transformer, save):
+def test_a_router_that_shares_layers(transformer, save):
     """They are one tower, also if its heads differ; layers after the Router are of both sides."""
     shared = [transformer(), modules.Pooling(32, "mean")]
     one = save(modules.Router.for_query_document(shared, shared), modules.Normalize(), prompts=PROMPTS)
@@ -187,7 +177,7 @@ def test_a_router_that_shares_layers(dense, modules, transformer, save):
     assert towers.tied and towers.queries.dimension == 8
 
 
-def test_the_document_tower_has_the_settings_of_its_model(modules, transformer, save):
+def test_the_document_tower_has_the_settings_of_its_model(transformer, save):
     query = save(transformer(12), modules.Pooling(32, "mean"), modules.Normalize(), prompts=PROMPTS)
     document = save(transformer(24, 0.9), modules.Pooling(32, "mean"), prompts={"document": "text: "})
     config = EncoderConfig(model=str(query), document={"model": str(document)}, tied=False)
@@ -199,7 +189,7 @@ def test_the_document_tower_has_the_settings_of_its_model(modules, transformer, 
     np.testing.assert_allclose(encoder.encode(TEXTS, "document"), model.encode_document(TEXTS), atol=1e-5)
 
 
-def test_a_model_of_the_hub_with_weights_in_folders(modules, transformer, save, tmp_path, monkeypatch):
+def test_a_model_of_the_hub_with_weights_in_folders(transformer, save, tmp_path, monkeypatch):
     from huggingface_hub import constants
 
     layers = [[transformer(20, factor), modules.Pooling(32, "mean")] for factor in (1.0, 0.9)]
@@ -227,7 +217,7 @@ MODELS = {
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_whatever_the_modules_vectors_are_its_own_also_when_saved(modules, transformer, save, saved, name):
+def test_whatever_the_modules_vectors_are_its_own_also_when_saved(transformer, save, saved, name):
     def layers(pooling="mean"):
         return [transformer(), modules.Pooling(32, pooling)]
 
@@ -240,7 +230,7 @@ def test_whatever_the_modules_vectors_are_its_own_also_when_saved(modules, trans
 
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("normalized", [True, False])
-def test_vectors_are_cut_as_the_files_say(modules, transformer, save, saved, normalized, tied):
+def test_vectors_are_cut_as_the_files_say(transformer, save, saved, normalized, tied):
     """Of length 1 again if they were: sentence-transformers compares these by cosine."""
     folder = save(transformer(), modules.Pooling(32, "mean"), *[modules.Normalize()] * normalized)
     change(folder, MODEL, truncate_dim=8)
@@ -263,7 +253,7 @@ def test_vectors_are_cut_as_the_files_say(modules, transformer, save, saved, nor
     assert EncoderConfig(model=str(again), tied=tied, truncate_dim=4).truncate_dim == 4
 
 
-def test_more_numbers_than_a_vector_has_are_refused(modules, transformer, save):
+def test_more_numbers_than_a_vector_has_are_refused(transformer, save):
     folder = save(transformer(), modules.Pooling(32, "mean"), truncate_dim=33)
     with pytest.raises(ValueError, match="encoder.truncate_dim is 33, vectors have 32 numbers; set"):
         load_any_encoder(folder)
@@ -285,7 +275,7 @@ def test_more_numbers_than_a_vector_has_are_refused(modules, transformer, save):
         ),
     ],
 )
-def test_what_this_package_lacks_is_refused(modules, transformer, save, layers, file, settings, message):
+def test_what_this_package_lacks_is_refused(transformer, save, layers, file, settings, message):
     def of(pooling="mean"):
         return [transformer(), modules.Pooling(32, pooling)]
 
@@ -294,19 +284,19 @@ def test_what_this_package_lacks_is_refused(modules, transformer, save, layers, 
         load_any_encoder(folder)
 
 
-def test_a_projection_has_the_size_of_all_poolings_together(modules, transformer, save, saved):
+def test_a_projection_has_the_size_of_all_poolings_together(transformer, save, saved):
     folder = save(transformer(), modules.Pooling(32, ("cls", "max")))
     encoder = initial_encoder(EncoderConfig(model=str(folder), projection=8), seed=1)
     assert encoder.encode(["a text"]).shape == (1, 8)
 
 
-def test_any_modules_may_be_followed_by_a_normalization(modules, transformer, save):
+def test_any_modules_may_be_followed_by_a_normalization(transformer, save):
     layers = [transformer(), modules.Pooling(32, "mean"), modules.Dense(32, 8), modules.Dense(8, 4)]
     encoder = initial_encoder(EncoderConfig(model=str(save(*layers)), normalize=True), seed=1)
     np.testing.assert_allclose(np.linalg.norm(encoder.encode(TEXTS), axis=1), 1, atol=1e-5)
 
 
-def test_settings_of_modules_need_modules_that_they_can_name(modules, transformer, save):
+def test_settings_of_modules_need_modules_that_they_can_name(transformer, save):
     folder = save(transformer(), modules.Pooling(32, "lasttoken"), modules.Dense(32, 8), modules.Dense(8, 4))
     with pytest.raises(ValueError, match="encoder.pooling is set, but .* Transformer Pooling Dense Dense;"):
         initial_encoder(EncoderConfig(model=str(folder), pooling="mean"), seed=1)

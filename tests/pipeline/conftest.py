@@ -1,12 +1,8 @@
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import pytest
-from helpers.asked_set import make_asked_recipe
 from helpers.processes import CommandServer
-
-from pyserini_ance.recipe.models import Recipe
 
 
 @pytest.fixture(scope="session")
@@ -14,11 +10,6 @@ def server():
     """One server for all whole runs: importing everything takes seconds."""
     with CommandServer() as server:
         yield server
-
-
-@pytest.fixture
-def asked_recipe(small_recipe, tmp_path) -> Callable[..., Recipe]:
-    return partial(make_asked_recipe, small_recipe, tmp_path)
 
 
 @pytest.fixture(scope="module")

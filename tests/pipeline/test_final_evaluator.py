@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.asked_set import make_asked_recipe
 from helpers.small_set import ONE_STEP
 from helpers.stages import changed
 
@@ -163,12 +164,12 @@ def test_candidates_are_reranked_by_the_same_scores(small_recipe, tmp_path, pass
     assert judged == {name: row[f"test-rerank {name}"] for name in judged} and 0 < judged["R@7"] < 1
 
 
-def test_questions_with_answers_alone_are_measured_by_what_passages_hold(asked_recipe, tmp_path):
+def test_questions_with_answers_alone_are_measured_by_what_passages_hold(small_recipe, tmp_path):
     """`Stone` is in passages 0, 3, 6, 9; another order of three passages is measured alike."""
     lines = ["0 Q0 p5 1 2.0 t", "1 Q0 p1 1 2.0 t", "1 Q0 p3 2 1.0 t", "2 Q0 p0 1 2.0 t"]
     (tmp_path / "first.trec").write_text("\n".join(lines))
     measures, rerank = ["Success@1", "Success@4", "Success@12"], {"test": str(tmp_path / "first.trec")}
-    recipe = asked_recipe(STAGES, {"measures": measures, "rerank": rerank})
+    recipe = make_asked_recipe(small_recipe, tmp_path, STAGES, {"measures": measures, "rerank": rerank})
     run = RunDir(tmp_path / "run")
     publish_checkpoint(run, initial_encoder(recipe.encoder, 0), None, TrainingProgress("initial", 0))
     evaluator, checkpoint = opened(recipe, run.folder)
@@ -250,21 +251,17 @@ def fuse_twice(world: World, recipe: Recipe, folder: Path) -> tuple[dict, dict]:
     return evaluator.hybrid_row("a"), evaluator.hybrid_row("a")
 
 
-@pytest.fixture
-def fused(with_bm25, run_processes, tmp_path) -> tuple[RunDir, list]:
-    """A run directory with the row, and what `fuse_twice` returned in each of two processes."""
+def test_scaled_scores_are_summed_and_measured_once_as_the_printed_command_does(
+    with_bm25, run_processes, tmp_path
+):
+    """Pyserini writes all digits, this package those of a float32."""
     run = RunDir(tmp_path / "run")
     run.run_files.mkdir(parents=True)
     write_qrels(run.qrels("test"), read_collection(with_bm25).judgments("test"))
     run.ranking("bm25", "test").write_text(lines(SPARSE))
     for path in (run.ranking("a", "test"), run.final_run("test")):
         path.write_text(lines(DENSE))
-    return run, run_processes(2, fuse_twice, with_bm25, run.folder)
-
-
-def test_scaled_scores_are_summed_and_measured_once_as_the_printed_command_does(with_bm25, fused):
-    """Pyserini writes all digits, this package those of a float32."""
-    run, ((row, again), other) = fused
+    (row, again), other = run_processes(2, fuse_twice, with_bm25, run.folder)
     assert row == again == other[0] == other[1]
     assert row["row"] == "hybrid" and "train seconds" not in row
     # by hand, the rank of the right document: 1 (0.54 + 1), 1 (1 + 0), 2, 1 (1 + 0.5), and 3

@@ -2,6 +2,7 @@ import sys
 from contextlib import nullcontext
 
 import pytest
+from helpers.asked_set import make_asked_recipe
 from helpers.stages import RANDOM, changed, make_stage
 
 from pyserini_ance.data.given_collection import make_collection
@@ -76,8 +77,8 @@ def test_a_missing_ranking_is_reported_before_the_data_is_read(small_recipe, mon
         ("stages.a.evaluate={split: test, every_steps: 1}", "but is trained or evaluated on"),
     ],
 )
-def test_questions_with_answers_alone_are_tested_on_by_the_answers(asked_recipe, override, message):
-    recipe = asked_recipe({"a": STAGE}, {"measures": ["Success@5"]})
+def test_questions_with_answers_alone_are_tested_on_by_the_answers(small_recipe, tmp_path, override, message):
+    recipe = make_asked_recipe(small_recipe, tmp_path, {"a": STAGE}, {"measures": ["Success@5"]})
     assert read_collection(recipe).split("test").queries.ids == ["0", "1", "2", "3"]
     with pytest.raises(ValueError, match=message):
         read_collection(changed(recipe, override))
@@ -114,15 +115,11 @@ def test_a_template_that_would_leave_texts_blank_is_refused(template, message):
         check_template("key", template, "document", iter(["text", "url"]))
 
 
-@pytest.fixture
-def held_out(small_recipe, tmp_path):
-    """A recipe whose data has no dev split; 4 of 15 training queries become one."""
-    recipe = small_recipe({"a": HELD_OUT}, cache=str(tmp_path / "cache"))
-    return changed(recipe, "data.splits.dev=null", "data.hold_out=4")
-
-
 @pytest.mark.long
-def test_a_run_records_the_split_and_resumes_with_it(held_out, tmp_path):
+def test_a_run_records_the_split_and_resumes_with_it(small_recipe, tmp_path):
+    """The data has no dev split; 4 of 15 training queries become one."""
+    recipe = small_recipe({"a": HELD_OUT}, cache=str(tmp_path / "cache"))
+    held_out = changed(recipe, "data.splits.dev=null", "data.hold_out=4")
     run = RunDir(tmp_path / "run")
     rows = [row["RR@10"] for row in Experiment(held_out, run.folder, World()).run().table]
     recorded = read_qrels(run.qrels("dev"))

@@ -1,5 +1,3 @@
-from functools import partial
-
 import numpy as np
 import pytest
 from helpers.asked_set import make_asked_recipe
@@ -21,13 +19,9 @@ DENSE, BM25 = (
 
 
 @pytest.fixture
-def asked_recipe(small_recipe, tmp_path):
-    return partial(make_asked_recipe, small_recipe, tmp_path)
-
-
-@pytest.fixture
-def run(asked_recipe, tmp_path):
-    recipe = asked_recipe({"only": ONE_STEP}, {"measures": ["Success@1", "Success@3"]})
+def run(small_recipe, tmp_path):
+    measured = {"measures": ["Success@1", "Success@3"]}
+    recipe = make_asked_recipe(small_recipe, tmp_path, {"only": ONE_STEP}, measured)
     rankings = {"run.test.trec": DENSE, "runs/bm25.test.trec": BM25}
     return make_finished_run(tmp_path / "run", recipe, {}, rankings)
 
@@ -44,8 +38,9 @@ def test_a_reranked_one(run, tmp_path):
     assert not (tmp_path / "other").exists()
 
 
-def test_one_of_a_split_that_the_run_does_not_test(asked_recipe, tmp_path):
-    recipe = asked_recipe({"only": ONE_STEP}, {"split": "train", "measures": ["RR@3"]})
+def test_one_of_a_split_that_the_run_does_not_test(small_recipe, tmp_path):
+    on_train = {"split": "train", "measures": ["RR@3"]}
+    recipe = make_asked_recipe(small_recipe, tmp_path, {"only": ONE_STEP}, on_train)
     folder = make_finished_run(tmp_path / "run", recipe, {"train": "0 0 p0 1\n"}, {"own.trec": DENSE}).folder
     write_json(folder / "environment.json", {"data": {"digest": stored_collection(recipe).digest}})
     ranked = open_ranking(str(folder), folder / "own.trec", "test")
