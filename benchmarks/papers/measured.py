@@ -136,7 +136,7 @@ class _RunFigures:
         """The only interval of a stage has the stage's name, as an episode in papers."""
         try:
             intervals = refresh_intervals(self.run.folder)
-        except ValueError as error:
+        except (ValueError, FileNotFoundError) as error:
             yield self._note(f"no forgetting: {error}")
             return
         stages = [interval.since.rpartition("-")[0] for interval in intervals]

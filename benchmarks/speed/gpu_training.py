@@ -143,7 +143,7 @@ def _timed_steps(
 
 def _steps_by_peer(bench: Bench, data: PreparedData, name: str, flops: float) -> dict[str, Any]:
     """The loss and the steps of sentence-transformers; it tokenizes in each step, as its trainer does."""
-    from sentence_transformers import losses
+    from sentence_transformers.sentence_transformer import losses
 
     queries, negatives, settings = STEPS[name]
     model: Any = peer_model(bench, "fp32").train()

@@ -47,8 +47,8 @@ def test_the_installed_contenders_of_a_benchmark_take_part_and_agree(name, measu
     failed = [text for text in benchmark["measurements"].values() if "failed" in text]
     assert not failed and len(benchmark["rows"]) >= 2
     for row in benchmark["rows"]:
-        assert float(row.get("recall", 1)) == 1 and float(row.get("equal rows", 1)) == 1
-        assert float(row.get("lowest cosine", 1)) > (0.8 if "int8" in row["contender"] else 0.999)
+        assert float(row.get("recall", 1)) == 1
+        assert float(row.get("lowest cosine", 1)) > 0.999
         assert f"| {row['contender']} " in printed
 
 
