@@ -74,7 +74,7 @@ def _measure_files(
     holes, overlaps = _cutoffs(names, "Hole@"), _cutoffs(names, "Overlap@")
     if (overlaps and not overlap) or len(overlaps) > 1:
         parsing.refuse("Overlap@k is measured once, against the run of --overlap FILE")
-    measures = parse_measures([one for one in names if not one.startswith(("Hole@", "Overlap@"))] or MEASURES)
+    measures = parse_measures(one for one in names if not one.startswith(("Hole@", "Overlap@")))
     other = read_run(overlap) if overlap else None
     qrels = read_qrels(qrels_file)
     are_distinct = len({path.name for path in runs}) == len(runs)
@@ -89,7 +89,8 @@ def _measure_files(
         records.append({"run": str(path), "measures": totals, "per_query": by_query})
         missing = len(qrels.keys() - run.keys())
         unjudged = len(run.keys() - qrels.keys())
-        counts = f"{len(qrels)} judged queries, {missing} of them without any hit (they count as 0)"
+        counts = f"{len(qrels)} judged queries, {missing} of them without any hit"
+        counts += " (they count as 0)" if measures else ""
         more = f"; {unjudged} queries of the run are not judged and not counted" if unjudged else ""
         notes[label] = counts + more
     columns = list(records[0]["measures"])

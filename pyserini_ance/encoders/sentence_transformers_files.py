@@ -135,7 +135,7 @@ def _side_settings(
     transformer = modules[0].folder
     names = [PurePosixPath(transformer, name).as_posix() for name in TRANSFORMER]
     text: dict[str, Any] = next(filter(None, map(files.read, names)), {})
-    arguments = {**(text.get("processor_kwargs") or {}), **(text.get("tokenizer_args") or {})}
+    arguments = text.get("tokenizer_args", text.get("processor_kwargs")) or {}
     odd = [key for key, value in arguments.items() if key != "model_max_length" and value is not None]
     odd += [key for key in ("query_expansion", "processing_kwargs") if text.get(key)]
     if odd:
@@ -145,7 +145,9 @@ def _side_settings(
     template, is_static = None, modules[0].name == "StaticEmbedding"
     if f"tokenization.{side}.template" not in given:
         template = _template(files.source, config, side, whole)
-    settings = {"template": template, "length_tokens": _length(files, transformer, text, side, is_static)}
+    own = text.get(f"{side}_length") or arguments.get("model_max_length") or text.get("max_seq_length")
+    length = NO_LIMIT if is_static else _length(files, transformer, own)
+    settings = {"template": template, "length_tokens": length}
     given_ones = {key: value for key, value in settings.items() if value is not None}
     return {**given_ones, "lowercase": bool(text.get("do_lower_case"))}
 
@@ -164,15 +166,11 @@ def _template(source: str, config: Mapping[str, Any], side: Side, is_pooled: boo
     return f"{prompt}{{text}}" if side == "query" else f"{prompt}{{title}} {{text}}"
 
 
-def _length(files: _Files, folder: str, text: Mapping[str, Any], side: Side, is_static: bool) -> int | None:
-    """The maximum length; without a setting that of the tokenizer, up to the positions of the model.
+def _length(files: _Files, folder: str, own: int | None) -> int | None:
+    """The maximum length; without an `own` setting that of the tokenizer, up to the positions of the model.
 
     Without either, sentence-transformers writes all positions, where a text may need some before its own.
     """
-    if is_static:
-        return NO_LIMIT
-    arguments = text.get("processor_kwargs") or text.get("tokenizer_args") or {}
-    own = text.get(f"{side}_length") or arguments.get("model_max_length") or text.get("max_seq_length")
     limit = own or files.read(folder, "tokenizer_config.json").get("model_max_length")
     config = files.read(folder, "config.json")
     positions = config.get("max_position_embeddings")

@@ -168,7 +168,7 @@ class CpuScan:
         for block, queries, threshold, counts, best in parts:
             if threshold.isinf().all():
                 continue
-            asked, rows = topk.above(rounded @ queries, threshold)[:2]
+            asked, rows = topk.above(rounded @ queries, threshold)
             rows += first
             best.update_pairs(asked, rows, pair_scores(block, asked, self.documents, rows))
             counts += asked.bincount(minlength=len(counts))

@@ -137,8 +137,8 @@ def _whole_groups(scores: torch.Tensor) -> torch.Tensor:
     return functional.pad(scores, (0, 0, 0, missing), value=-torch.inf) if missing else scores
 
 
-def above(scores: torch.Tensor, threshold: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Queries, rows and scores (C,) of those `scores` (N, Q) that are above their query's `threshold` (Q,).
+def above(scores: torch.Tensor, threshold: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Queries and rows (C,) of those `scores` (N, Q) that are above their query's `threshold` (Q,).
 
     Rows rise. The highest score of each group of documents rules out nearly all others: one pass over the
     scores.
@@ -148,8 +148,7 @@ def above(scores: torch.Tensor, threshold: torch.Tensor) -> tuple[torch.Tensor, 
     groups, group_queries = (~(best_of_groups(scores) <= threshold)).nonzero(as_tuple=True)
     by_group = scores.view(-1, DOCUMENTS_PER_GROUP, scores.shape[1]).transpose(1, 2)[groups, group_queries]
     hit, within = (by_group > threshold[group_queries, None]).nonzero(as_tuple=True)
-    rows = groups[hit] * DOCUMENTS_PER_GROUP + within
-    return group_queries[hit], rows, by_group[hit, within]
+    return group_queries[hit], groups[hit] * DOCUMENTS_PER_GROUP + within
 
 
 def best_of(scores: Sequence[torch.Tensor], rows: Sequence[torch.Tensor], k: int) -> ScoresAndRows:

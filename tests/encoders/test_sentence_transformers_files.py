@@ -141,6 +141,8 @@ def test_older_files_say_the_same(transformer, save):
     (folder / "1_Pooling" / "config.json").write_text(json.dumps(old))
     assert assert_its_vectors(folder).config.pooling == "cls"
     assert load_any_encoder(folder, given={"pooling": "mean"}).config.pooling == "mean"
+    change(folder, TEXT, processor_kwargs={"model_max_length": 9}, tokenizer_args={"model_max_length": 6})
+    assert assert_its_vectors(folder).config.tokenization.document.length_tokens == 6
 
 
 def test_a_length_beyond_the_models_positions_is_theirs(save, tiny_roberta):

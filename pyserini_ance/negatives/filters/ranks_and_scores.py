@@ -3,7 +3,7 @@
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
-from pydantic import Field, PositiveInt
+from pydantic import Field, PositiveInt, model_validator
 
 from pyserini_ance.negatives.filters.base import Candidates, Filter
 from pyserini_ance.negatives.source import MOST_FILLED
@@ -102,6 +102,12 @@ class RelativeMargin(Filter):
     is the lowest score in the anchor's ranking, and suits any scores; a positive that ranks behind all
     candidates then tells nothing of them, and none is removed."""
     needs_positive_scores: ClassVar[bool] = True
+
+    @model_validator(mode="after")
+    def check_origin(self) -> "RelativeMargin":
+        if self.margin == "auto" and self.origin != "zero":
+            raise ValueError("margin: auto chooses the origin too; remove origin")
+        return self
 
     def mask(self, candidates: Candidates) -> np.ndarray:
         if isinstance(self.margin, str):

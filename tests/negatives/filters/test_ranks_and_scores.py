@@ -55,6 +55,8 @@ def test_an_automatic_margin_is_from_the_lowest_score_if_from_zero_many_anchors_
     chosen = {} if (known, short) == (0, 1) else {"margin": 0.3, "origin": "lowest"}
     mask, expected = (RelativeMargin(**one).mask(found) for one in ({"margin": "auto"}, chosen))
     assert mask.tolist() == expected.tolist()
+    with pytest.raises(ValueError, match="chooses the origin too; remove origin"):
+        RelativeMargin(margin="auto", origin="lowest")
 
 
 def test_candidates_above_the_score_are_removed_whatever_the_positive_scores():
