@@ -63,7 +63,12 @@ def resume_stage(
         records = [record for record in state["decisions"] if record["event"] == queue.event]
         before = [record for record in records if record["step"] < progress.step]
         after = [record for record in records if record["step"] >= progress.step]
-        queue.restore(before)
+        try:
+            queue.restore(before)
+        except FileNotFoundError as error:
+            newest = run.checkpoint(name, progress.step)
+            cure = f"To go on from an earlier step instead, remove {newest} and resume again"
+            raise RuntimeError(f"step {progress.step} needs what is gone: {error} {cure}") from error
         if after and queue.adoption_log.mode != "replay":  # a replay keeps its own log
             queue.adoption_log = AdoptionLog.of(after, "resumed")
         due = (step for step in range(1, progress.step) if queue.is_due(step))

@@ -166,6 +166,11 @@ def test_the_tables_in_use_at_the_checkpoint_are_taken_up_not_later_ones(stopped
     found, adoption = made.resume()
     assert found[0].step == 16 and in_use(adoption) == {STATIC: 0, KEY: 8}
     assert decided(made) == [("adopt", 0), ("adopt", 10), ("adopt", 14)] and opened(adoption) == [12]
+    shutil.rmtree(made.run.generation("a", 8))
+    with pytest.raises(
+        RuntimeError, match="16 needs what is gone: .*a-00000008 is .* remove .*a-00000016 and"
+    ):
+        made.resume()
 
 
 def test_orders_that_were_open_are_open_again(stopped):
