@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from pyserini_ance.data.passages import DELIMITER
 from pyserini_ance.encoders.config import SIDE_FILE, is_saved
 from pyserini_ance.encoders.hub import is_local
 from pyserini_ance.encoders.sentence_transformers_files import text_settings
@@ -122,15 +123,28 @@ def register() -> None:
 
 
 def load_encoders_by_name() -> None:
-    """Load encoders as their files say where Pyserini is given only a name, as in its REST server's config.
+    """Load encoders as their files say where Pyserini is given only a name, as in its REST server's config,
+    and find documents over the vectors of their passages (MaxP), as its `--max-passage` does elsewhere.
 
     Pyserini's FaissSearcher guesses a class from the letters of the path instead (`ance` is in `finance`),
     without the encoder's pooling.
     """
     searcher = import_pyserini("pyserini.search.faiss").FaissSearcher
-    guessed = searcher._init_encoder_from_str
+    guessed, found = searcher._init_encoder_from_str, searcher.search
 
     def encoder(name: str) -> Any:
         return QueryEncoder(name) if is_ours(name) else guessed(name)
 
-    searcher._init_encoder_from_str = staticmethod(encoder)
+    def search(self: Any, query: str, k: int = 10, *given: Any, **others: Any) -> Any:
+        of = self.query_encoder
+        passages = of.encoder.config.tokenization.document.passages if isinstance(of, QueryEncoder) else 1
+        hits = found(self, query, k * passages, *given, **others)
+        if passages == 1:
+            return hits
+        best: dict[str, Any] = {}
+        for hit in hits:
+            hit.docid = hit.docid.rsplit(DELIMITER, 1)[0]
+            best.setdefault(hit.docid, hit)
+        return list(best.values())[:k]
+
+    searcher._init_encoder_from_str, searcher.search = staticmethod(encoder), search

@@ -1,6 +1,7 @@
 """Pyserini's feedback, fusion, batches, compressed and Lucene indexes and REST server, with our encoders."""
 
 import json
+import shutil
 import sys
 from urllib.parse import quote
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 from helpers.server import serving
 
+from pyserini_ance.encoders.config import SIDE_FILE
 from pyserini_ance.encoders.load_save import load_encoder
 
 WORDS = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta"]
@@ -36,6 +38,7 @@ encoder = load_encoder(folder / "model")
 vectors = encoder.encode([{"text": text} for text in texts], "document")
 for name, factory in {"flat": None, "hnsw": "HNSW8", "pq": "PQ8x4"}.items():
     write_index(vectors, ids, folder / name, {}, *([factory] if factory else []))
+write_index(vectors, [f"d{row // 2}#{row % 2}" for row in range(len(texts))], folder / "passages", {})
 coded = faiss.read_index(str(folder / "pq" / "index"))
 np.save(folder / "decoded.npy", coded.reconstruct_n(0, coded.ntotal))
 write_parquet(vectors, ids, folder / "parquet", {})
@@ -174,20 +177,26 @@ def test_lucenes_vector_indexes_score_a_dot_product_as_its_half_plus_a_half(fold
 
 
 def test_the_rest_server_searches_with_our_encoder(folder, vectors):
-    (folder / "server.yaml").write_text(
-        "indexes:\n  text: lucene\n"
-        f"  ours: {{path: flat, index_type: faiss, encoder: {folder}/model, base_index: text}}\n"
-    )
+    """Also for documents over the vectors of their passages."""
+    shutil.copytree(folder / "model", folder / "maxp")
+    settings = json.loads((folder / "maxp" / SIDE_FILE).read_text())
+    settings["tokenization"]["document"]["passages"] = 2
+    (folder / "maxp" / SIDE_FILE).write_text(json.dumps(settings))
+    served = "{{path: {}, index_type: faiss, encoder: {}, base_index: text}}\n".format
+    lines = ["indexes:\n  text: lucene\n", f"  ours: {served('flat', folder / 'model')}"]
+    lines.append(f"  maxp: {served('passages', folder / 'maxp')}")
+    (folder / "server.yaml").write_text("".join(lines))
     flags = ["--config", str(folder / "server.yaml"), "--no-prebuilt-indexes", "--host", "127.0.0.1"]
     command = [sys.executable, "-m", "pyserini_ance", "search", "rest", *flags]
     with serving(command, folder / "server.log") as answer:
         asked = [f"search?query={quote(text)}&hits={HITS}" for text in QUERIES.values()]
-        found = {index: [answer(f"v1/{index}/{one}") for one in asked] for index in ("ours", "text")}
+        found = {index: [answer(f"v1/{index}/{one}") for one in asked] for index in ("ours", "text", "maxp")}
     bm25 = read_run(folder / "bm25.txt")
     for place, (query, vector) in enumerate(zip(QUERIES, vectors[0], strict=True)):
         lists = {index: answers[place]["candidates"] for index, answers in found.items()}
         hits = {index: {hit["docid"]: hit["score"] for hit in listed} for index, listed in lists.items()}
         assert_best(hits["ours"], by_document(vectors[1] @ vector))
         assert_best(hits["text"], bm25[query])
+        assert_best(hits["maxp"], by_document((vectors[1] @ vector).reshape(-1, 2).max(1)))
         first = found["ours"][place]["candidates"][0]
         assert TEXTS[int(first["docid"][1:])] in json.dumps(first["doc"])
