@@ -1,5 +1,4 @@
-"""The course of an adaptation: data, recipe, run, verdict, report. Each stays in the folder, and goes on
-there."""
+"""The course of an adaptation: data, recipe, run, verdict, report. Each stays, and goes on, in the folder."""
 
 import json
 import logging
@@ -71,8 +70,7 @@ def adapt(request: Request, overrides: Sequence[str] = (), plans: bool = False) 
         to_judge = output / "to_judge.csv" if recipe.train_name == "unjudged" else None
         found = verdict.compare(run, COMPARED, to_judge) if compares else verdict.judge(run, run.model)
         write_json(output / "verdict.json", vars(found))
-        parquet = run.folder / "parquet"
-        if not parquet.exists():
+        if not (parquet := run.folder / "parquet").exists():
             convert_index(run.folder, parquet, VectorFormat("parquet"))
         commands = deliver(run, found.chosen if found.better else verdict.BASE)
         write_page(output / REPORT, found, text, commands, run, COMPARED if compares else "test")
@@ -120,18 +118,18 @@ def deliver(run: RunDir, chosen: str) -> list[str]:
 
 def _train(recipe: Recipe, run: RunDir) -> None:
     """Train the recipe, or go on with its run. Raises ValueError if that has ended with another recipe."""
-    if not run.measures.exists():
+    if run.measures.exists() and config_hash(run.read_recipe()) != config_hash(recipe):
+        raise ValueError(
+            f"{run.folder} was trained with another {RECIPE} or other overrides; remove it to train again, "
+            "or pass another --output"
+        )
+    if not all(path.exists() for path in (run.measures, run.model, run.index / "docid")):
         resume = run.can_resume
         try:
             finish.train(recipe, run.folder, overwrite=run.state.exists() and not resume, resume=resume)
         except BaseException:
             log.error("give the same adapt command again: it continues, and ends with the verdict")
             raise
-    elif config_hash(run.read_recipe()) != config_hash(recipe):
-        raise ValueError(
-            f"{run.folder} was trained with another {RECIPE} or other overrides; remove it to train again, "
-            "or pass another --output"
-        )
     finish.write_card_and_report(run.folder, only_missing=True)
 
 
@@ -159,10 +157,8 @@ def write_page(
     shown.sort(key=lambda one: len({str(hits[:1]) for hits in one["lists"].values()}) == 1)
     found_ids = sorted({id for one in shown for hits in one["lists"].values() for id in hits})
     found_texts = collection.documents.take(collection.documents.rows_of(found_ids).tolist())
-    documents = {
-        id: " ".join(filter(None, one.values()))[:SHOWN_CHARACTERS]
-        for id, one in zip(found_ids, found_texts, strict=True)
-    }
+    pairs = zip(found_ids, found_texts, strict=True)
+    documents = {id: " ".join(filter(None, one.values()))[:SHOWN_CHARACTERS] for id, one in pairs}
     cells = [[cell_text(value, name) for name, value in row.items()] for row in found.rows]
     write_whole(
         path,

@@ -66,7 +66,8 @@ class Request:
         """What the data in the folder is made of."""
         documents = files_of(self.source, self.others) if self.source.is_dir() else [self.source]
         named = str(self.source.resolve()) if self.source.exists() else self.documents
-        made_of: dict[str, Any] = {"documents": named, "model": self.model}
+        model = str(Path(self.model).resolve()) if Path(self.model).is_dir() else self.model
+        made_of: dict[str, Any] = {"documents": named, "model": model}
         files = {"files of documents": documents, "queries": [self.queries], "judgments": [self.judgments]}
         for name, paths in files.items():
             some = [path for path in paths if path and path.is_file()]
@@ -102,7 +103,7 @@ def prepare(request: Request, overrides: Sequence[str], plans: bool = False) -> 
             raise ValueError(f"{output} was made with other {', '.join(changed)}; {cure}")
         log.info("%s: continues with the data that is there", output)
     elif {path.name for path in output.glob("[!.]*")} - {PROMPT_FILE, "questions", "run"}:
-        raise FileExistsError(f"{output} has files that adapt did not write; pass another --output")
+        raise FileExistsError(f"{output} has files, but no {data / ABOUT}; pass another --output")
     else:
         with whole_folder(data) as new:
             text = _write_data(request, data, new, overrides, plans)
@@ -183,12 +184,7 @@ def _describe(queries: Queries, judged: Mapping[str, Qrels], supervision: str, r
 
 
 def _pseudo_positives(
-    supervision: str,
-    queries: Queries,
-    request: Request,
-    ranker: StartRanker,
-    lines: Sequence[str],
-    plans: bool,
+    supervision: str, queries: Queries, request: Request, ranker: StartRanker, lines: list[str], plans: bool
 ) -> tuple[dict[str, str], dict[str, str], str]:
     """The texts of queries that are made, the document that stands for each query's positive, and a line on
     them.

@@ -6,8 +6,10 @@ say where a long document may be cut.
 
 import os
 import re
+import tomllib
 from collections import Counter
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from io import BytesIO
 from itertools import batched, islice, pairwise
@@ -46,7 +48,7 @@ COLUMNS = {
 ABOUT = "adapt.json"  # in `data` of an adaptation
 HUB_TABLES = {"documents": "corpus", "queries": "queries"}  # as BEIR's
 _COPY = re.compile(r"\bcopy\b|\(\d+\)", re.IGNORECASE)  # in the name of a copy: "copy of x", "x (1)"
-_TITLE = re.compile(r"^# +(\S.*?)(?: +#+)?[ \r]*$", re.MULTILINE)  # of Markdown
+_FRONT = re.compile(r"(---|\+\+\+)[ \t\r]*\n(.*?\n)\1[ \t\r]*(?:\n|$)", re.DOTALL)  # of Markdown
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
 
@@ -210,12 +212,20 @@ def _file(path: Path, name: str, reading: Reading) -> Iterator[Passage]:
 
 
 def _plain(kind: str, raw: bytes) -> tuple[str, str]:
-    """Title and text; the title is the first heading of Markdown."""
+    """Title and text; the title of Markdown is that of its front matter, which is no text, or else the first
+    heading of level 1 in its first 100 lines."""
     if b"\0" in raw[: 1 << 16]:
         raise ValueError("binary")
     text = _decoded(raw)
-    heading = _TITLE.search(text.partition("```")[0]) if kind in MARKDOWN else None
-    return heading[1] if heading else "", text
+    if kind in MARKDOWN and (front := _FRONT.match(text)):
+        with suppress(ValueError):
+            found = tomllib.loads(front[2]) if front[1] == "+++" else read_yaml(front[2], "front matter")
+            if isinstance(found, dict):
+                text = text[front.end() :]
+                if isinstance(title := found.get("title"), str) and title.strip():
+                    return " ".join(title.split()), text
+    blocks = _blocks("\n".join(text.split("\n")[:100])) if kind in MARKDOWN else ()
+    return next((heading for level, heading, *_ in blocks if level == 1), ""), text
 
 
 def _decoded(raw: bytes) -> str:
@@ -223,7 +233,7 @@ def _decoded(raw: bytes) -> str:
     from charset_normalizer import from_bytes
 
     try:
-        return raw.decode()
+        return raw.decode("utf-8-sig")
     except UnicodeDecodeError:
         runs = re.findall(rb"[\x80-\xff]+", raw)
     # Of 26 English texts with umlauts the library takes 6 for Chinese or Japanese, and French for Polish.
@@ -242,7 +252,7 @@ def _converted(kind: str, raw: bytes) -> tuple[str, str]:
     if CONVERTED[kind] == "HtmlConverter" and not EncodingDetector.find_declared_encoding(raw, is_html=True):
         raw = _decoded(raw).encode()
     result = getattr(converters, CONVERTED[kind])().convert(BytesIO(raw), StreamInfo(extension=kind))
-    return result.title or "", result.markdown
+    return " ".join((result.title or "").split()), result.markdown
 
 
 def _records(path: Path, reading: Reading, prefix: str = "") -> Iterator[Passage]:
@@ -282,28 +292,34 @@ def cut(document: Passage) -> list[Passage]:
 
 
 def _parts(text: str) -> Iterator[tuple[str, str]]:
-    """The blocks of Markdown, at most WORDS words at a time, each with the heading above it.
-
-    A heading without a block is a block itself.
-    """
-    from markdown_it import MarkdownIt
-
+    """The blocks of Markdown, at most WORDS words at a time, each with the heading above it; one without a
+    block is a block itself."""
     lines = re.sub("\r\n?", "\n", text).split("\n")
-    tokens = MarkdownIt("commonmark").disable("inline").parse("\n".join(lines))
-    blocks = [(token.type, token.map[0], token.map[1]) for token in tokens if token.level == 0 and token.map]
     heading, is_used = "", True
     # What follows a block and is none, such as the address of a link, stays with it.
-    for (kind, start, end), (_, following, _) in pairwise([*blocks, ("heading_open", len(lines), 0)]):
-        if kind == "heading_open":
+    for (level, named, start, end), (_, _, following, _) in pairwise(
+        [*_blocks(text), (0, "", len(lines), 0)]
+    ):
+        if level:
             if not is_used:
                 yield heading, heading
-            heading, is_used = " ".join(lines[start:end]).strip("#=- "), False
-            start = end
+            heading, is_used, start = named, not named, end
         if block := "\n".join(lines[start:following]).strip():
             is_used = True
             yield from ((heading, piece) for piece in _pieces(block))
     if not is_used:
         yield heading, heading
+
+
+def _blocks(text: str) -> Iterator[tuple[int, str, int, int]]:
+    """The blocks of Markdown: a heading's level and text, 0 and "" of others, and the lines from and to."""
+    from markdown_it import MarkdownIt
+
+    tokens = MarkdownIt("commonmark").disable("inline").parse(text)
+    for one, following in pairwise([*tokens, *tokens[:1]]):
+        if one.level == 0 and one.map:
+            level = int(one.tag[1]) if one.type == "heading_open" else 0
+            yield level, " ".join(following.content.split()) if level else "", one.map[0], one.map[1]
 
 
 def _pieces(paragraph: str) -> Iterator[str]:
@@ -342,10 +358,8 @@ class Repeats:
         if len(words) < 4 * SHINGLE:
             return None
         hashed = MinHash(num_perm=64)
-        hashed.update_batch(
-            " ".join(words[start : start + SHINGLE]).encode(errors="replace")
-            for start in range(len(words) - SHINGLE + 1)
-        )
+        shingles = zip(*(words[start:] for start in range(SHINGLE)), strict=False)
+        hashed.update_batch(" ".join(one).encode(errors="replace") for one in shingles)
         if firsts := self._near.query(hashed):
             return "nearly repeated", min(firsts)
         self._near.insert(passage.id, hashed)

@@ -5,6 +5,7 @@ A query is judged once it has a relevant document. Queries of one text stay toge
 
 import hashlib
 import re
+import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,7 +31,8 @@ QUERY_COLUMNS = {
 }
 JUDGMENT_COLUMNS = {
     "query": f"queryid qid query {QUERY_TEXT} topic id",
-    "document": "corpusid docid documentid docno document doc pid passageid passage path file filename title",
+    "document": "corpusid docid documentid docno document doc pid passageid passage path file filename url "
+    "uid title",
     "grade": "score grade relevance label rel rating judgment",
 }
 
@@ -166,7 +168,8 @@ def _add_judgments(found: Queries, path: Path) -> None:
     by_text = {text_key(text): id for id, text in found.texts.items()}
     only_texts = not found.texts and any(" " in query.strip() for _, query, _, _ in rows)
     for line, query, document, grade in rows:
-        named = without_blanks(query)
+        if not (named := without_blanks(query)):
+            raise line.error("an empty query", "an id or a text", "write it, or delete the row")
         id = named if named in found.texts else by_text.get(text_key(query))
         if id is None and only_texts:
             id = by_text[text_key(query)] = f"q{len(by_text) + 1}"
@@ -217,15 +220,20 @@ def keep_known(found: Queries, titles: Mapping[str, str]) -> None:
 def _ids_of(names: Collection[str], titles: Mapping[str, str]) -> dict[str, str]:
     """The id of each document by the name it has in judgments: its id, that of one of its passages, as an
     adaptation without judgments has it, or its file name or title, if no other document has that."""
-    plain = {name: without_blanks(name) for name in names}
-    whole = {name: one if one in titles else re.sub(r"#\d+$", "", one) for name, one in plain.items()}
-    called: dict[str, set[str]] = {text_key(name): set() for name in whole.values() if name not in titles}
+    known = {name: {id} for name in names if (id := without_blanks(name)) in titles}
+    whole = {name: re.sub(r"#\d+$", "", name) for name in names if name not in known}
+    called: dict[str, set[str]] = {_key(name): set() for pair in whole.items() for name in pair}
     for id, title in titles.items() if called else ():
-        for name in map(text_key, (Path(id).name, without_blanks(title))):
-            if name and name in called:
-                called[name].add(id)
-    known = {name: {name} if name in titles else called[text_key(name)] for name in whole.values()}
-    return {name: next(iter(known[one])) for name, one in whole.items() if len(known[one]) == 1}
+        for key in called.keys() & {_key(id), _key(Path(id).name), _key(title)} - {""}:
+            called[key].add(id)
+    for name, one in whole.items():
+        known[name] = called[_key(name)] or {without_blanks(one)} & titles.keys() or called[_key(one)]
+    return {name: next(iter(ids)) for name, ids in known.items() if len(ids) == 1}
+
+
+def _key(name: str) -> str:
+    """Equal for names that look the same: in ids blanks are `_`, and some systems write accents apart."""
+    return text_key(unicodedata.normalize("NFC", name.replace("_", " ")))
 
 
 def split(found: Queries) -> None:

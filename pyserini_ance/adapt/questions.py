@@ -61,10 +61,8 @@ def copy_prompt(name: str, folder: Path) -> Path:
 def texts_to_send(passages: Sequence[Passage], prompt: Path) -> list[str]:
     """What the model reads of each passage. Raises ValueError for a prompt without {text}."""
     template = llm.read_prompt(prompt, "text")
-    return [
-        llm.filled(template, {"title": passage.title, "text": passage.text, "number": PER_PASSAGE})
-        for passage in passages
-    ]
+    fields = ({"title": one.title, "text": one.text, "number": PER_PASSAGE} for one in passages)
+    return [llm.filled(template, each) for each in fields]
 
 
 def write_questions(

@@ -42,14 +42,10 @@ def recipe_text(
     stage: dict[str, Any] = {"refresh": {"every_steps": 100}}
     if scale != 20:
         stage["terms"] = {term: {"loss": {"scale": scale}} for term in terms}
-    has_dev = "dev" in splits
+    has_dev, files = "dev" in splits, {name: f"qrels/{name}.tsv" for name in splits}
     sections = {
         "name": f"adapt-{data.absolute().parent.name}",
-        "data": {
-            "kind": "beir",
-            "folder": str(data.absolute()),
-            "splits": {name: f"qrels/{name}.tsv" for name in splits},
-        },
+        "data": {"kind": "beir", "folder": str(data.absolute()), "splits": files},
         "encoder": encoder,
         "train_split": "train" if supervision == "judged" else supervision,
         "stages": {method: stage},

@@ -74,9 +74,8 @@ def judge(run: RunDir, model: Path) -> Verdict:
     chosen = max(means, key=means.__getitem__)
     queries = len(values[BASE])
     if chosen == BASE:
-        sentence = (
-            f"Keep the base model: nothing is better on dev ({counted(len(dev[BASE][MEASURE]), 'queries')})."
-        )
+        judged = counted(len(dev[BASE][MEASURE]), "queries")
+        sentence = f"Keep the base model: nothing is better on dev ({judged})."
         return Verdict(BASE, False, sentence, rows)
     if queries < LEAST_TEST:
         sentence = (
@@ -85,9 +84,7 @@ def judge(run: RunDir, model: Path) -> Verdict:
         )
         return Verdict(chosen, False, sentence, rows)
     reasons: list[str] = []
-    for name in dict.fromkeys((chosen, untrained)):
-        if name == BASE:
-            continue
+    for name in dict.fromkeys(one for one in (chosen, untrained) if one != BASE):
         rivals = dict.fromkeys((BASE, untrained) if name == chosen else (BASE,))
         # Both sides are negated: one call compares `name` with each rival, and corrects p for their number.
         found = differences({one: -values[one] for one in rivals if one != name}, -values[name])
@@ -114,14 +111,12 @@ def compare(run: RunDir, split: str, to_judge: Path | None) -> Verdict:
     to_judge: a file to write for judgments of these queries, if they are real ones.
     """
     found = rankings(run, split)
-    rows = []
+    base, rows = found[BASE], []
     for name, ranking in found.items():
-        shared = [of["Overlap@10"] for of in overlap(ranking, found[BASE], found[BASE], 10).values()]
-        other_first = sum(
-            first_document(ranking, query) != first_document(found[BASE], query) for query in found[BASE]
-        )
+        shared = [of["Overlap@10"] for of in overlap(ranking, base, base, 10).values()]
+        other_first = sum(first_document(ranking, one) != first_document(base, one) for one in base)
         row = {"": name, "Overlap@10 with base": float(np.mean(shared))}
-        rows.append(row | {"another first document": other_first, "queries": len(found[BASE])})
+        rows.append(row | {"another first document": other_first, "queries": len(base)})
     file = f"first those in {to_judge}" if to_judge else "in a CSV file with query, document and grade"
     sentence = (
         "Keep the base model: no test query is judged, so nothing here shows that another is better. "

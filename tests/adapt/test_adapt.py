@@ -1,8 +1,10 @@
 """An adaptation from end to end, with a random encoder: what it leaves, how it goes on, what it says."""
 
 import json
+import os
 import re
 import shlex
+import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +23,7 @@ from pyserini_ance.adapt.queries import keep_known, read_queries
 from pyserini_ance.adapt.verdict import BASE_FUSED, FUSED, ONLY_BM25
 from pyserini_ance.commands import adapt as command
 from pyserini_ance.data.trec import read_run
+from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.evaluation.tables import read_results
 from pyserini_ance.llm import Server
 from pyserini_ance.pyserini_bridge.export import python_program
@@ -224,6 +227,9 @@ def test_a_folder_belongs_to_its_documents_and_to_one_process(finished):
     with pytest.raises(ValueError, match="split has test; the verdict needs compared; leave"):
         adapt(wanted, [*SHORT, "final_evaluation.split=test"])
     assert read_results(wanted.output)["run"] == str(wanted.output / "run")
+    shutil.rmtree(wanted.output / "run" / "model")
+    adapt(replace(wanted, model=os.path.relpath(wanted.model)), SHORT)  # makes it again
+    assert load_encoder(wanted.output / "run" / "model")
     with locked(wanted.output / ".adapt.lock"), pytest.raises(LockHeld, match="is in use by"):
         adapt(wanted, SHORT)
 

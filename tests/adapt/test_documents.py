@@ -37,6 +37,9 @@ def read(source, cuts=True):
     return list(read_passages(str(source), reading, cuts)), reading
 
 
+HARD = ["C#", "--verbose", "a = b ="]
+
+
 def test_a_folder_of_files_is_read_in_the_order_of_names_with_titles_and_sections(tmp_path):
     long = " ".join(f"word{i}" for i in range(150))
     (tmp_path / "b guide.md").write_text(GUIDE.format(long=long))
@@ -268,8 +271,40 @@ def test_of_files_with_one_text_the_copies_are_left_out(tmp_path):
     (tmp_path / "comment.md").write_text("A text.\n```\n# a comment\n```\n# Late\n")
     found, reading = read(tmp_path)
     assert [one.id for one in found] == ["comment.md", "a/x.md"]
-    assert found[1].title == "The title" and found[0].title.startswith("comment")
+    assert found[1].title == "The title" and found[0].title == "Late"
     assert reading.repeats.keys() == {"copy_of_x.md", "x_(1).md"}
+
+
+@pytest.mark.parametrize(
+    ("text", "title", "rest"),
+    [
+        (
+            "---\r\ntitle: 'Days off: all'\r\ntags: [a, b]\r\n---\r\n# Other\nA text.",
+            "Days off: all",
+            "# Other\nA text.",
+        ),
+        ('+++\ndate = 1\ntitle = "Days off"\n+++\nA text.', "Days off", "A text."),
+        ("---\ntags: a\n---\n# C#\nA text.", "C#", "# C#\nA text."),
+        ("\ufeff---\ntitle: ''\n---\n# C#\nA text.", "C#", "# C#\nA text."),
+        ("---\ntitle: >-\n  Days\n  off\n---\nA text.", "Days off", "A text."),
+        ("+++\n[author]\ntitle = 'Dr'\n+++\nA text.", "a", "A text."),
+        ("---\nNote: read.\n\n# Setup\n\nAll of it.\n---\nA text.", "Setup", None),
+        ("---\nA text.\n\n---\nMore.", "a", None),
+        ("~~~bash\n# install it\n~~~\nReal\n====\nA text.", "Real", None),
+        ("A text. It is # 1\n## --verbose", "a", None),
+    ],
+)
+def test_the_title_of_markdown_is_in_its_front_matter_or_its_first_heading(tmp_path, text, title, rest):
+    (tmp_path / "a.md").write_bytes(text.encode())
+    [found] = read(tmp_path, cuts=False)[0]
+    assert found == Passage("a.md", title, text if rest is None else rest)
+
+
+def test_headings_keep_their_characters():
+    titles = [
+        one.title for one in cut(Passage("d", "", "\n".join(f"## {name}\n{'word ' * 50}" for name in HARD)))
+    ]
+    assert titles == HARD
 
 
 def test_a_cut_loses_no_word_and_keeps_passages_short():

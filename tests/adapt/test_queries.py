@@ -78,6 +78,19 @@ def test_judgments_name_queries_by_id_or_text(tmp_path, name, text):
 def test_judgments_with_texts_need_no_file_of_queries(tmp_path):
     found = read(tmp_path, judged=written(tmp_path / "j.csv", "query,document\nhow to sort,a file.md\n"))
     assert found.texts == {"q1": "how to sort"} and found.judgments == {"q1": {"a file.md": 1}}
+    with pytest.raises(ValueError, match="line 3: an empty query; expected an id or a text; write"):
+        read(tmp_path, judged=written(tmp_path / "j.csv", "query,url\nhow to sort,a.md\n,b.md\n"))
+
+
+def test_names_that_look_alike_are_alike_and_a_number_may_be_of_the_title(tmp_path):
+    names = ["Invoice #12", "u\u0308ber.md", "Spaced   title", "Invoice#3", "index.md#2", "index.md", "#12"]
+    rows = ["query,document", *(f"query of {name},{name}" for name in names)]
+    found = read(tmp_path, judged=written(tmp_path / "j.csv", "\n".join(rows)))
+    titles = {"a.md": "Invoice", "b.md": "Invoice #12", "\u00fcber.md": "Spaced title", "c.md": ""}
+    found.judgments["other"] = dict.fromkeys(titles, 1)
+    keep_known(found, {**titles, "index.md": "x", "d/index.md": "y"})
+    known = [[*of] for of in found.judgments.values()]
+    assert known == [["b.md"], *[["\u00fcber.md"]] * 2, ["a.md"], *[["index.md"]] * 2, [*titles]]
 
 
 @pytest.mark.parametrize(
