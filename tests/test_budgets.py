@@ -10,32 +10,32 @@ from measure_house import HERE, measured, rooms
 
 ROOMS = {
     "adapt": 1_500,
-    "commands": 1_368,
+    "commands": 1_369,
     "data": 4_727,
     "distributed": 370,
-    "encoders": 3_489,
+    "encoders": 3_487,
     "evaluation": 539,
-    "negatives": 2_657,
+    "negatives": 2_663,
     "pipeline": 4_041,
-    "pyserini_bridge": 1_164,
+    "pyserini_bridge": 1_178,
     "recipe": 2_378,
     "refresher": 528,
     "reports": 1_504,
     "runs": 1_101,
     "storage": 820,
-    "trainer": 2_989,
-    "vectors": 1_697,
+    "trainer": 2_994,
+    "vectors": 1_696,
     "top": 690,
 }
 WHOLE = {
     "files": 222,
     "classes": 240,
     "short private functions used once": 10,
-    "lines of imports": 2_748,
+    "lines of imports": 2_752,
     "lines of the reading path": 1_438,
     "modules that trainer/batch.py imports": 11,
     "lines of benchmarks": 5_477,
-    "lines of tests": 33_465,
+    "lines of tests": 33_364,
 }
 
 
