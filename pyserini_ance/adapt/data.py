@@ -103,7 +103,7 @@ def prepare(request: Request, overrides: Sequence[str], plans: bool = False) -> 
             raise ValueError(f"{output} was made with other {', '.join(changed)}; {cure}")
         log.info("%s: continues with the data that is there", output)
     elif {path.name for path in output.glob("[!.]*")} - {PROMPT_FILE, "questions", "run"}:
-        raise FileExistsError(f"{output} has files, but no {data / ABOUT}; pass another --output")
+        raise FileExistsError(f"{output} is no adaptation: it lacks {data / ABOUT}; pass another --output")
     else:
         with whole_folder(data) as new:
             text = _write_data(request, data, new, overrides, plans)

@@ -275,7 +275,7 @@ def test_an_encoder_may_be_an_adaptation_and_two_documents_have_no_common_id(
         adapt(Request(str(docs), tmp_path / "new", str(tiny_bert)), SHORT)
     with pytest.raises(ValueError, match="was made with other files of documents; pass"):
         adapt(first, SHORT)
-    with pytest.raises(FileExistsError, match="docs has files that adapt did not write"):
+    with pytest.raises(FileExistsError, match="docs is no adaptation: it lacks .*adapt.json; pass"):
         adapt(replace(first, output=docs), SHORT)
 
 
