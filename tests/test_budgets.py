@@ -35,7 +35,7 @@ WHOLE = {
     "lines of the reading path": 1_438,
     "modules that trainer/batch.py imports": 11,
     "lines of benchmarks": 5_477,
-    "lines of tests": 33_364,
+    "lines of tests": 33_360,
 }
 
 

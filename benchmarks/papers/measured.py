@@ -173,8 +173,8 @@ class _RunFigures:
             figures = {
                 (split, name): value for name, value in reranked.items() if name not in ("ranking", *LATENCY)
             }
-            both = search and search + (0 if is_first else reranked[MILLISECONDS])
-            figures[split, MILLISECONDS] = both or "search not timed"
+            total = search and search + (0 if is_first else reranked[MILLISECONDS])
+            figures[split, MILLISECONDS] = total or "search not timed"
             part = "" if is_first else f"{model}, {reranked['ranking']}"
             yield from self._figures(row, Section.RERANKED, part, figures)
 

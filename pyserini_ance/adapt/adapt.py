@@ -1,4 +1,4 @@
-"""The course of an adaptation: data, recipe, run, verdict, report. Each stays, and goes on, in the folder."""
+"""The course of an adaptation: data, recipe, run, verdict, report, each kept in the folder."""
 
 import json
 import logging
@@ -117,7 +117,8 @@ def deliver(run: RunDir, chosen: str) -> list[str]:
 
 
 def _train(recipe: Recipe, run: RunDir) -> None:
-    """Train the recipe, or go on with its run. Raises ValueError if that has ended with another recipe."""
+    """Train the recipe, or go on with its run, also to make again a model or an index that it lacks. Raises
+    ValueError if that has ended with another recipe."""
     if run.measures.exists() and config_hash(run.read_recipe()) != config_hash(recipe):
         raise ValueError(
             f"{run.folder} was trained with another {RECIPE} or other overrides; remove it to train again, "

@@ -122,12 +122,12 @@ def register() -> None:
     encode.query_encoder_class_map[ENCODER_CLASS] = QueryEncoder
 
 
-def load_encoders_by_name() -> None:
-    """Load encoders as their files say where Pyserini is given only a name, as in its REST server's config,
-    and find documents over the vectors of their passages (MaxP), as its `--max-passage` does elsewhere.
+def patch_searcher() -> None:
+    """Let Pyserini's FaissSearcher, as its REST server uses it, load an encoder by name as its files say, and
+    return documents by their best passage (MaxP), as `--max-passage` does elsewhere.
 
-    Pyserini's FaissSearcher guesses a class from the letters of the path instead (`ance` is in `finance`),
-    without the encoder's pooling.
+    It guesses a class from the letters of the path (`ance` is in `finance`), without the encoder's pooling,
+    and returns passages.
     """
     searcher = import_pyserini("pyserini.search.faiss").FaissSearcher
     guessed, found = searcher._init_encoder_from_str, searcher.search

@@ -56,7 +56,7 @@ def run_module(module: str, argv: list[str]) -> None:
     if module.startswith("pyserini.search."):
         keep_topic_ids()
     if module == "pyserini.server.rest":
-        encoder_classes.load_encoders_by_name()
+        encoder_classes.patch_searcher()
     original, sys.argv = sys.argv, [module, *argv]
     try:
         with _class_among_choices():
