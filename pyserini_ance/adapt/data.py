@@ -23,9 +23,11 @@ from pyserini_ance.adapt.questions import PROMPT_FILE, PROMPTS, copy_prompt, tex
 from pyserini_ance.adapt.ranking import StartRanker
 from pyserini_ance.adapt.recipe_file import CHECKED, COMPARED, recipe_text
 from pyserini_ance.data.collection_files import write_judgments, write_lines
+from pyserini_ance.data.formats.lines import names_of_file
 from pyserini_ance.data.texts import text_key
 from pyserini_ance.data.trec import Qrels
 from pyserini_ance.llm import Server, announcement
+from pyserini_ance.pipeline.mining import read_data
 from pyserini_ance.recipe.models import cache_folder
 from pyserini_ance.runs.any_encoder import encoder_settings, load_any_encoder
 from pyserini_ance.runs.rundir import RECIPE, RunDir, load_recipe
@@ -64,10 +66,16 @@ class Request:
 
     def identity(self) -> dict[str, Any]:
         """What the data in the folder is made of."""
-        documents = files_of(self.source, self.others) if self.source.is_dir() else [self.source]
+        documents = [*files_of(self.source, self.others)] if self.source.is_dir() else [self.source]
+        if self.source.suffix in (".yaml", ".yml"):
+            data = read_data(self.source)
+            # Packages that are installed again have other times.
+            for _, path in [] if data.kind == "docstrings" else data.files():
+                documents += files_of(path, self.others) if path.is_dir() else names_of_file(path)
         named = str(self.source.resolve()) if self.source.exists() else self.documents
         model = str(Path(self.model).resolve()) if Path(self.model).is_dir() else self.model
         made_of: dict[str, Any] = {"documents": named, "model": model}
+        files: dict[str, Sequence[Path | None]]
         files = {"files of documents": documents, "queries": [self.queries], "judgments": [self.judgments]}
         for name, paths in files.items():
             some = [path for path in paths if path and path.is_file()]

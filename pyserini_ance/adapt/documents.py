@@ -16,13 +16,12 @@ from itertools import batched, islice, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pyserini_ance.data.formats.format import Format
 from pyserini_ance.data.formats.lines import extension, names_of_file, open_bytes
 from pyserini_ance.data.formats.records import EXTENSIONS, Entry, read_table
 from pyserini_ance.data.made_splits import SENTENCE_END, split_words
 from pyserini_ance.data.texts import text_key
 from pyserini_ance.encoders.hub import is_local
-from pyserini_ance.recipe.load import read_component
+from pyserini_ance.pipeline.mining import read_data
 from pyserini_ance.recipe.yaml_text import read_yaml
 
 MARKDOWN = (".md", ".markdown")
@@ -134,7 +133,7 @@ def _documents(source: str, reading: Reading, skipped: Collection[Path]) -> Iter
             tables = {name: {"path": source, "name": part} for name, part in HUB_TABLES.items()}
             splits = {"test": {"path": f"{source}-qrels"}}  # which is not read
             try:
-                return _of_format({"kind": "datasets", **tables, "splits": splits}, source)
+                return _of_format({"kind": "datasets", **tables, "splits": splits})
             except ValueError as error:
                 problem = f"no file or folder {source} (from {Path.cwd()}), nor such a data set of the hub"
                 raise ValueError(f"{problem}: {error}") from error
@@ -143,14 +142,13 @@ def _documents(source: str, reading: Reading, skipped: Collection[Path]) -> Iter
             f"records ({', '.join(EXTENSIONS)}), or the name of a data set on the hub, `owner/name`"
         )
     if path.suffix in (".yaml", ".yml"):
-        settings = read_yaml(path.read_bytes(), source)
-        return _of_format(settings.get("data", settings) if isinstance(settings, dict) else settings, source)
+        return _of_format(path)
     if path.is_file():
         return _records(path, reading) if extension(path) in EXTENSIONS else _file(path, path.name, reading)
     if corpus := beir_file(path, "corpus.jsonl"):
         return _records(corpus, reading)
     if next(path.glob("segments_*"), None):
-        return _of_format({"kind": "pyserini_index", "index": str(path.resolve())}, source)
+        return _of_format({"kind": "pyserini_index", "index": str(path.resolve())})
     # Copies come last: of repeats, the first is kept.
     files = sorted(files_of(path, skipped), key=lambda file: bool(_COPY.search(file.stem)))
     names = (os.fsencode(file.relative_to(path)).decode(errors="backslashreplace") for file in files)
@@ -162,10 +160,8 @@ def beir_file(folder: Path, name: str) -> Path | None:
     return next((path for path in names_of_file(folder / name) if path.is_file()), None)
 
 
-def _of_format(settings: Any, source: str) -> Iterator[Passage]:
-    data = read_component("data", settings, source)
-    assert isinstance(data, Format)
-    return map(_passage, data.of_splits([]).raw_data().documents)
+def _of_format(settings: dict[str, Any] | Path) -> Iterator[Passage]:
+    return map(_passage, read_data(settings).of_splits([]).raw_data().documents)
 
 
 def _passage(entry: Entry) -> Passage:

@@ -43,7 +43,7 @@ NUM_NEGATIVES = 8
 
 def collection_files(settings: str | Path, split: str) -> list[Path]:
     """The files that `load_collection` reads, and those that it leaves out; it raises the same."""
-    return [*_read_data(settings, split).input_files(), *(path for _, path in _read_data(settings).files())]
+    return [*read_data(settings, split).input_files(), *(path for _, path in read_data(settings).files())]
 
 
 def load_collection(
@@ -58,11 +58,13 @@ def load_collection(
     ValueError naming the key, or the file and line, FileNotFoundError for missing files, and
     IsADirectoryError for a folder in place of its settings.
     """
-    data = _read_data(settings, split)
+    data = read_data(settings, split)
     return cached_collection(cache_folder(cache), data, {}, data.read)
 
 
-def _read_data(settings: Mapping[str, Any] | str | Path, split: str | None = None) -> Format:
+def read_data(settings: Mapping[str, Any] | str | Path, split: str | None = None) -> Format:
+    """The format that `settings`, as of `load_collection`, describe; it raises the same but for what is in
+    the data's files."""
     expected = "the `data` section of a recipe, or a YAML file of it; data in memory goes to make_collection"
     check_type("settings", settings, str | Path | Mapping, expected)
     origin = "collection" if isinstance(settings, Mapping) else str(settings)

@@ -10,6 +10,7 @@ import pytest
 from datasets import Dataset
 
 from pyserini_ance.adapt import documents
+from pyserini_ance.adapt.data import Request
 from pyserini_ance.adapt.documents import Passage, Reading, cut, read_passages
 from pyserini_ance.data.formats import datasets as hub
 
@@ -212,6 +213,14 @@ def test_a_thousand_documents_of_each_format(tmp_path, kind):
     assert found == [Passage(*one.values()) for one in records()]
     unread = {"columns not read (n)": 1} if kind == "parquet" else {}
     assert reading.counts == {"documents": 1000, "kept whole": 1000} | unread
+
+
+def test_files_that_a_section_of_a_recipe_names_decide_what_an_adaptation_is_made_of(tmp_path):
+    wanted = Request(str(section_of_a_recipe(tmp_path)), tmp_path / "out", "model")
+    before = wanted.identity()
+    with (tmp_path / "beir" / "corpus.jsonl").open("a") as file:
+        file.write('\n{"_id": "another", "text": "A text that came later."}\n')
+    assert {name for name, of in wanted.identity().items() if of != before[name]} == {"files of documents"}
 
 
 def test_records_without_an_id_have_their_number_and_need_a_text(tmp_path):
