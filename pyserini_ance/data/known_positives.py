@@ -52,9 +52,14 @@ class KnownPositives:
         return KnownPositives(offsets_of(np.bincount(self.rows)), anchors[order], self.grades[order])
 
 
-def selected(offsets: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Select `rows` of a compressed sparse row form: their offsets, and the positions of their entries."""
-    counts = np.diff(offsets)[rows]
+def selected(
+    offsets: np.ndarray, rows: np.ndarray, counts: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Select `rows` of a compressed sparse row form: their offsets, and the positions of their entries.
+
+    counts: (rows,) the number of entries to select of each, the first ones. None: all.
+    """
+    counts = offsets[rows + 1] - offsets[rows] if counts is None else counts
     selected_offsets = offsets_of(counts)
     positions = np.repeat(offsets[rows] - selected_offsets[:-1], counts) + np.arange(selected_offsets[-1])
     return selected_offsets, positions
@@ -139,11 +144,8 @@ def _pair_keys(
     Returns the positions of the anchors' positives in `known_positives.rows` (P,), the keys of these
     pairs (P,), and the keys of the candidates' pairs (B, n).
     """
-    starts, stops = known_positives.offsets[anchors], known_positives.offsets[anchors + 1]
-    width = int((stops - starts).max(initial=0))
-    columns = starts[:, None] + np.arange(width)
-    positions = columns[columns < stops[:, None]]
+    offsets, positions = selected(known_positives.offsets, anchors)
     rows = known_positives.rows[positions]
     base = int(max(candidates.max(initial=0), rows.max(initial=0))) + 2  # also above PADDING of the next line
     anchor = np.arange(len(anchors))
-    return (positions, np.repeat(anchor, stops - starts) * base + rows, anchor[:, None] * base + candidates)
+    return (positions, np.repeat(anchor, np.diff(offsets)) * base + rows, anchor[:, None] * base + candidates)

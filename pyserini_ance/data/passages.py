@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from pyserini_ance.data.known_positives import offsets_of, repeats
+from pyserini_ance.data.known_positives import offsets_of, repeats, selected
 from pyserini_ance.data.token_store import TokenStore
 
 DELIMITER = "#"
@@ -62,13 +62,9 @@ class Passages:
 
         filled: without the empty passages.
         """
-        if filled and self.filled is not None:
-            counts = self.filled[documents]
-        else:
-            counts = self.offsets[documents + 1] - self.offsets[documents]
-        among = Passages.of_counts(counts)
-        firsts = np.repeat(self.offsets[documents] - among.offsets[:-1], counts)
-        return firsts + np.arange(among.offsets[-1]), among
+        counts = self.filled[documents] if filled and self.filled is not None else None
+        offsets, rows = selected(self.offsets, documents, counts)
+        return rows, Passages(offsets)
 
     def documents(self, rows: np.ndarray) -> np.ndarray:
         """int32, the document of each passage; -1 for row -1 (no passage)."""
