@@ -1,6 +1,6 @@
 """Sources that filter ranked candidates: mining, the rule of `top_k: auto`, and where positives rank."""
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, model_validator
@@ -118,12 +118,6 @@ class SearchedSource(MinedSource):
 
     def top_k_of(self, anchor_set: AnchorSet) -> int:
         return self.top_k if isinstance(self.top_k, int) else auto_top_k(anchor_set.candidates)
-
-
-def resolved_top_k(sources: tuple[Any, ...], anchor_set: AnchorSet) -> int | None:
-    """The number behind `top_k: auto` in any of the sources over one anchor set; None if none has it."""
-    automatic = (one for one in sources if isinstance(one, SearchedSource) and one.top_k == AUTO)
-    return next((one.top_k_of(anchor_set) for one in automatic), None)
 
 
 def positive_ranks(is_positive: np.ndarray) -> np.ndarray:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from pyserini_ance.data.prepared import AnchorSet
-from pyserini_ance.negatives.mined import resolved_top_k
+from pyserini_ance.negatives.mined import AUTO, SearchedSource
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.source import MiningContext, TableSource, mine_in_shares
 from pyserini_ance.negatives.table import NegativeTable, turnover
@@ -40,8 +40,9 @@ def mine_table(
         new_share = round(turnover(table, previous), 4)
     report: dict[str, Any] = {"kind": source.kind, "candidates": int(table.counts.sum())}
     report |= {"dropped": table.dropped, "new_share": new_share}
-    if (top_k := resolved_top_k(source.components, anchor_set)) is not None:
-        report["top_k"] = top_k
+    for part in source.components:
+        if isinstance(part, SearchedSource) and part.top_k == AUTO:  # the same number for each
+            report["top_k"] = part.top_k_of(anchor_set)
     if left_out := len(anchor_set.anchors) - len(table.anchors):
         report["left_out"] = left_out
     if table.promoted is not None:
