@@ -71,14 +71,6 @@ def concatenate(
     return whole.selected(whole.candidates != PADDING, width)
 
 
-def drop_duplicates(table: NegativeTable) -> NegativeTable:
-    """Keep the first occurrence of each candidate of an anchor; `dropped["duplicates"]` counts the others."""
-    present = table.candidates != PADDING
-    repeated = present & repeats(table.candidates)
-    unique = table.selected(present & ~repeated, table.candidates.shape[1])
-    return replace(unique, dropped={**table.dropped, "duplicates": int(repeated.sum())})
-
-
 class Mix(TableSource):
     """With `weights`, a sample of `top_k` candidates per anchor; without, all that the sources retrieve.
 
@@ -147,7 +139,12 @@ class Mix(TableSource):
         ranks = (mined[position].positive_ranks for position in order)
         found = next((one for one in ranks if one is not None), None)
         mixed = replace(concatenate(tables, self.kind, dropped, snapshot.world), positive_ranks=found)
-        return mixed if self.duplicates == "keep" else drop_duplicates(mixed)
+        if self.duplicates == "keep":
+            return mixed
+        present = mixed.candidates != PADDING
+        repeated = present & repeats(mixed.candidates)
+        unique = mixed.selected(present & ~repeated, mixed.candidates.shape[1])
+        return replace(unique, dropped={**dropped, "duplicates": int(repeated.sum())})
 
 
 class Momentum(TableSource):
