@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pyserini_ance.data.formats.lines import extension, names_of_file, open_bytes
-from pyserini_ance.data.formats.records import EXTENSIONS, Entry, read_table
+from pyserini_ance.data.formats.records import EXTENSIONS, read_table
 from pyserini_ance.data.made_splits import SENTENCE_END, split_words
 from pyserini_ance.data.texts import text_key
 from pyserini_ance.encoders.hub import is_local
@@ -161,12 +161,9 @@ def beir_file(folder: Path, name: str) -> Path | None:
 
 
 def _of_format(settings: dict[str, Any] | Path) -> Iterator[Passage]:
-    return map(_passage, read_data(settings).of_splits([]).raw_data().documents)
-
-
-def _passage(entry: Entry) -> Passage:
-    fields = dict(entry.fields)
-    return Passage(entry.id, fields.pop("title", ""), "\n".join(filter(None, fields.values())))
+    entries = read_data(settings).of_splits([]).raw_data().documents
+    records = ((entry.id, dict(entry.fields)) for entry in entries)
+    return (Passage(id, own.pop("title", ""), "\n".join(filter(None, own.values()))) for id, own in records)
 
 
 def files_of(folder: Path, skipped: Collection[Path] = ()) -> Iterator[Path]:
