@@ -164,10 +164,14 @@ def _write_data(request: Request, data: Path, new: Path, overrides: Sequence[str
         ranker = StartRanker(new, recipe, RunDir(request.output / "run").scratch)
         made, firsts, line = _pseudo_positives(supervision, queries, request, ranker, lines, plans)
         texts |= made
-        splits = _pseudo_judgments(firsts, supervision, not held_out) | held_out
-        if COMPARED in splits:
-            line += f"; {len(splits[COMPARED]):,} of these do not train: rankings are compared on them"
+        order = sorted(firsts, key=hash_of)
+        parts = {supervision: order}
+        if not held_out:
+            num_compared = min(MOST_COMPARED, len(order) // 2)
+            parts = {supervision: order[num_compared:], COMPARED: order[:num_compared]}
+            line += f"; {num_compared:,} of these do not train: rankings are compared on them"
         lines.append(line)
+        splits = {name: {id: {firsts[id]: 1} for id in ids} for name, ids in parts.items()} | held_out
     asked = ({"_id": id, "text": text.replace("\0", " ")} for id, text in texts.items())
     write_lines(new / "queries.jsonl", asked)
     write_judgments(new, splits)
@@ -245,14 +249,3 @@ def _generated(
         f"{counted(answers.requests, 'requests')}, {counted(answers.tokens, 'tokens')}"
     )
     return {id: text for id, (_, text) in ids.items()}, {id: one for id, (one, _) in ids.items()}, line
-
-
-def _pseudo_judgments(firsts: Mapping[str, str], supervision: str, compares: bool) -> dict[str, Qrels]:
-    """The documents that stand for positives, as judgments of the split that trains.
-
-    With `compares`, without judged queries, a few queries do not train: rankings are compared on them.
-    """
-    order = sorted(firsts, key=hash_of)
-    compared = order[: min(MOST_COMPARED, len(order) // 2)] if compares else []
-    splits = {supervision: order[len(compared) :], **({COMPARED: compared} if compares else {})}
-    return {name: {id: {firsts[id]: 1} for id in ids} for name, ids in splits.items()}
