@@ -42,7 +42,7 @@ from pyserini_ance.negatives.mined import find_positives
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.source import MiningContext, TableSource
 from pyserini_ance.negatives.table import PADDING, NegativeTable, promoted_in
-from pyserini_ance.negatives.teachers.cross_encoder import forget_model, model_digest
+from pyserini_ance.negatives.teachers.cross_encoder import load_model, model_digest
 from pyserini_ance.pipeline.refresher_process import MOST_LAST_WORDS, subprocess_environment
 from pyserini_ance.random_streams import random_stream
 from pyserini_ance.recipe.models import Recipe
@@ -119,7 +119,7 @@ def _train_in_subprocess(recipe: Recipe, name: str, run: RunDir, data: PreparedD
     """Train in a subprocess, which ends when its stdin does: with this process, however that ends."""
     log.info("teacher %s: training from %s", name, recipe.teachers[name].init_from)
     # The subprocess can take what this process frees: the cross-encoder before, cycles with an encoder.
-    forget_model()
+    load_model.cache_clear()
     gc.collect()
     if world.device.startswith("cuda"):
         torch.cuda.empty_cache()

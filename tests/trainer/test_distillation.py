@@ -154,7 +154,7 @@ def test_a_cross_encoder_scores_each_pair_once(small_recipe, tmp_path, tiny_cros
         return model.logits(pairs)
 
     counting = type("Counting", (), {"logits": staticmethod(logits)})()
-    monkeypatch.setattr(cross_encoder, "_load", lambda *settings: counting)
+    monkeypatch.setattr(cross_encoder, "load_model", lambda *settings: counting)
     teacher = {"kind": "cross_encoder", "model": str(tiny_cross_encoder), "length_tokens": 32}
     training = training_with(small_recipe, tmp_path / "run", teacher)
     training.train()

@@ -62,7 +62,7 @@ class CrossEncoderTeacher(Teacher):
         identity = sha256_json([digest, self.length_tokens, precision])
 
         def score(query_rows: np.ndarray, document_rows: np.ndarray) -> np.ndarray:
-            model = _load(name, snapshot.device, self.length_tokens, precision, identity)
+            model = load_model(name, snapshot.device, self.length_tokens, precision, identity)
             rows = zip(query_rows.tolist(), document_rows.tolist(), strict=True)
             text = cross_encoder_model.record_text
             return model.logits([(queries[query], text(documents[row])) for query, row in rows])
@@ -95,12 +95,8 @@ def model_digest(name: str) -> str:
     return sha256_json([name, config and config.parent.name])
 
 
-def forget_model() -> None:
-    _load.cache_clear()
-
-
 @lru_cache(maxsize=1)
-def _load(
+def load_model(
     model: str, device: str, length_tokens: int | None, precision: Precision, identity: str
 ) -> cross_encoder_model.CrossEncoderModel:
     """Load the model once; later refreshes use it again, unless `identity` says that its files changed."""

@@ -152,7 +152,7 @@ def test_a_cross_encoder_whose_files_changed_is_loaded_again(monkeypatch, tmp_pa
         def logits(self, pairs):
             return np.full(len(pairs), self.value, np.float32)
 
-    cross_encoder._load.cache_clear()
+    cross_encoder.load_model.cache_clear()
     monkeypatch.setattr(cross_encoder.cross_encoder_model, "CrossEncoderModel", Model)
     found = candidates_of([[0], [2]], [[1, 2, 3], [0, 1, PADDING]])
     found.snapshot.cache = tmp_path
@@ -160,4 +160,4 @@ def test_a_cross_encoder_whose_files_changed_is_loaded_again(monkeypatch, tmp_pa
     for value, is_relevant in ((1, True), (0, False), (1, True)):
         (folder / "weights").write_text(str(value))
         assert rule.mask(found).any() == is_relevant
-    cross_encoder._load.cache_clear()
+    cross_encoder.load_model.cache_clear()
