@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
-import torch
 
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.data.scored_pairs import ScoredPairs
@@ -139,7 +138,7 @@ def scored_once(
     ):
         own = np.array_split(block, world.size)[world.rank]
         part = score(pairs.queries[own], pairs.documents[own]).astype(np.float32)
-        scores[block] = torch.cat(world.gather(torch.from_numpy(part))).numpy()
+        scores[block] = world.gather_rows(part)
         if len(wrong := block[~np.isfinite(scores[block])]):
             query, document = pairs.queries[wrong[0]], pairs.documents[wrong[0]]
             raise RuntimeError(
