@@ -8,7 +8,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -135,11 +135,9 @@ def check_cache(folder: Path) -> None:
         )
 
 
-@contextmanager
-def leased(folder: Path) -> Iterator[None]:
+def leased(folder: Path) -> AbstractContextManager[None]:
     """Keep `folder` from being removed while the block runs. It need not exist, but its parent must."""
-    with locked(files.beside(folder, "reading"), shared=True, what=str(folder)):
-        yield
+    return locked(files.beside(folder, "reading"), shared=True, what=str(folder))
 
 
 def remove_unless_leased(folder: Path) -> bool:
