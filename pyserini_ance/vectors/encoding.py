@@ -103,7 +103,11 @@ class ShardedVectors:
         exist."""
         if isinstance(rows, slice):
             start, stop, step = rows.indices(len(self))
-            return self._between(start, stop) if step == 1 else self[np.arange(start, stop, step)]
+            if step != 1:
+                return self[np.arange(start, stop, step)]
+            spans = [slice(max(start - one, 0), max(stop - one, 0)) for one in self._starts[:-1].tolist()]
+            parts = [part for shard, span in zip(self.shards, spans, strict=True) if len(part := shard[span])]
+            return parts[0] if len(parts) == 1 else np.concatenate([self.own[:0], *parts])
         rows = np.asarray(rows)
         if rows.ndim != 1 or rows.dtype.kind not in "iu":
             raise TypeError(f"expected a slice or rows (R,), got {rows.dtype} of shape {rows.shape}")
@@ -116,13 +120,6 @@ class ShardedVectors:
             mask = owners == owner
             vectors[mask] = self.shards[owner][rows[mask] - self._starts[owner]]
         return vectors
-
-    def _between(self, start: int, stop: int) -> np.ndarray:
-        spans = [slice(max(start - first, 0), max(stop - first, 0)) for first in self._starts[:-1].tolist()]
-        pieces = [piece for shard, span in zip(self.shards, spans, strict=True) if len(piece := shard[span])]
-        if len(pieces) == 1:
-            return pieces[0]
-        return np.concatenate([np.empty((0, self.shape[1]), np.float32), *pieces])
 
 
 class Windows(NamedTuple):
