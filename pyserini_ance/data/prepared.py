@@ -39,7 +39,6 @@ class AnchorSet:
 
     @classmethod
     def of(cls, collection: Collection, split: Split, anchor: Side) -> "AnchorSet":
-        """The anchor set of one side of a split."""
         texts = {"query": split.queries, "document": collection.documents}
         candidates = len(texts["document" if anchor == "query" else "query"])
         same, own = {side: texts[side].same for side in SIDES}, collection.own_documents(split)

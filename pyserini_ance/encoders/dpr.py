@@ -144,7 +144,6 @@ def to_dpr(folder: Path) -> None:
 
 
 def is_dpr(tower: Path) -> bool:
-    """Whether a tower's folder has DPR's format."""
     return (files.read_json_object(tower / CONFIG) or {}).get("model_type") == "dpr"
 
 

@@ -179,7 +179,6 @@ def tokenize_together(
 def tokenize_for(
     encoder: EncoderConfig, cache: Path, training: tuple[str, ...], collection: Collection
 ) -> PreparedData:
-    """Tokenize as `encoder` reads texts."""
     tokenizer, tokenization = initial_tokenizer(encoder), encoder.tokenization
     of_sides: list[tuple[Side, Texts]] = [("document", collection.documents)]
     of_sides += [("query", split.queries) for split in collection.splits.values()]

@@ -213,7 +213,6 @@ def default_splits(kind: Any) -> dict[str, Any]:
 
 
 def _apply(raw: dict, override: str) -> None:
-    """Set the value that an override names."""
     where = f"override {override!r}"
     key, equals, text = override.partition("=")
     if not equals or not key:

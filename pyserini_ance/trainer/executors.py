@@ -79,11 +79,8 @@ class AsyncExecutor:
         return self.world.all_agree(request.is_done(self.run))
 
     def wait(self, requests: Sequence[RefreshRequest]) -> RefreshRequest:
-        """Wait until one of `requests` is done, and return the last of those.
-
-        Raises RuntimeError if there is no refresher for `timeout_seconds`, or if it has failed;
-        SettingError if it has failed because of a setting.
-        """
+        """Raises RuntimeError if there is no refresher for `timeout_seconds`, or if it has failed;
+        SettingError if it has failed because of a setting."""
         request = requests[self.world.on_main(lambda: self._wait(requests))]
         end = time.monotonic() + LATE_SECONDS
         while not request.is_done(self.run) and time.monotonic() < end:

@@ -97,8 +97,6 @@ class NegativeTables(RefreshQueue[Generation]):
 
 
 class DevScores(RefreshQueue[float]):
-    """The dev scores of checkpoints."""
-
     kind, event, is_score = "dev", "evaluate", True
 
     def is_due(self, step: int) -> bool:
