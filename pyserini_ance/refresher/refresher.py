@@ -97,8 +97,7 @@ class Refresher:
         compared = self._tables_before(request, leases) or previous_tables
         refresh, chunk = stage.effective_refresh, None  # the training queries to mine for; None: all
         if refresh.query_chunks > 1:  # an equal share of each split
-            queries = np.arange(len(self.data.split.queries))
-            splits = [queries[rows] for rows in self.data.split_rows]
+            splits = [np.arange(rows.start, rows.stop) for rows in self.data.split_rows]
             chunk = np.concatenate([split[refresh.chunk(request.step, len(split))] for split in splits])
         generation = self.run.generation(request.stage, request.step)
         key_of_stage = self.recipe.seed, list(self.recipe.stages).index(request.stage), request.step
