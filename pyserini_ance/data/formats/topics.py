@@ -106,7 +106,7 @@ class PyseriniJsonl(CorpusFormat):
     """A JSONL corpus: one file, or a folder whose .jsonl, .ndjson and .json files are read in order of their
     names, also those of its folders.
 
-    Hidden files of a folder are read too, as in Anserini.
+    Hidden files of a folder are read too, as in Anserini, but not queries.jsonl if there is a corpus.jsonl.
 
     A record has its id under `id`, `_id` or `docid`, and `text` with or without `title`, or `contents`. For
     other records, set `fields`, like `--fields` of `pyserini.encode`: keys of the record, or names for the
@@ -128,14 +128,17 @@ class PyseriniJsonl(CorpusFormat):
             return super().corpus_files()
         all_files = files_in(folder)
         files = [path for path in all_files if extension(path) in JSON]
-        others = [path for path in all_files if extension(path) not in JSON]
+        if any(path.name.startswith("corpus.jsonl") for path in files):
+            files = [path for path in files if not path.name.startswith("queries.jsonl")]
+        others = sorted({*all_files} - {*files})
         if not files:
             raise FileNotFoundError(
                 f"no {', '.join(JSON)} file, plain or .gz, in {folder}; set `data.corpus` to another folder"
             )
         if others:
             left_out = f"{len(others)} files are left out, such as {others[0].relative_to(folder)}"
-            log.warning(f"{folder}: {left_out}; JSON files end in {', '.join(JSON)}, plain or .gz")
+            kinds = f"files that end in {', '.join(JSON)}, plain or .gz, but BEIR's queries.jsonl"
+            log.warning(f"{folder}: {left_out}; documents are in {kinds}")
         return files
 
 

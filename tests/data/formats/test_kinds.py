@@ -317,3 +317,12 @@ def test_a_folder_is_read_in_the_order_of_its_paths_and_fields_are_lines_or_keys
     message = "contents of 3 lines: .*; expected a line each for url, a, b, c, text"
     with pytest.raises(ValueError, match=message):
         component_class("data", "pyserini_jsonl").model_validate(settings).read()
+
+
+def test_queries_in_a_folder_of_beir_s_layout_are_no_documents(tmp_path, caplog):
+    for name in ("corpus.jsonl", "queries.jsonl"):
+        (tmp_path / name).write_text(json.dumps({"_id": name[0], "text": "a text"}))
+    data = component_class("data", "pyserini_jsonl").model_validate({"corpus": tmp_path})
+    assert data.read().documents.ids == ["c"] and "1 files are left out, such as queries" in caplog.text
+    (tmp_path / "corpus.jsonl").rename(tmp_path / "more.jsonl")
+    assert data.read().documents.ids == ["c", "q"]
