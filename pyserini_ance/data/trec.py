@@ -55,14 +55,16 @@ def beir_judgments(path: Path) -> Iterator[Judgment]:
             columns = [str(role) for role in column_roles(line.text.split("\t"))]
             if sorted(columns) != sorted(BEIR_COLUMNS):
                 expected = "the names query-id, corpus-id and score, in any order"
-                raise line.error(f"a header {shown(line.text)}", expected, "correct or delete the line")
+                raise line.error("a header", expected, "correct or delete the line")
             continue
         cells = dict(zip(columns, line.cells(columns, filled=True), strict=True))
         yield Judgment(line, cells["query"], cells["document"], grade_of(line, cells["grade"]))
 
 
 def first_line(path: Path) -> Line:
-    """The first line that is not empty; an empty one if there is none."""
+    """The first line that is not empty; an empty one if there is none. Raises OSError for a pipe."""
+    if path.is_fifo():
+        raise OSError(f"{path} is a pipe; expected a file, which can be read twice")
     return next(read_lines(path), Line(path, 1, ""))
 
 

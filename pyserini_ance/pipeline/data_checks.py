@@ -75,9 +75,11 @@ def check_splits(recipe: Recipe, names: Iterable[str]) -> None:
         for split in (split for split in splits if split not in names):
             cure = f"set {key} to one of them, or add {split!r} under `data`"
             if key == dev:
+                evaluated = (name for name, stage in recipe.stages.items() if stage.evaluate)
+                without = " ".join(f"stages.{name}.evaluate=null" for name in evaluated)
                 cure = (
                     "cut 'dev' from the training queries: data.hold_out=200; or measure no checkpoints, so "
-                    "that a stage's result is its last one: stages.<stage>.evaluate=null"
+                    f"that a stage's result is its last one: {without}"
                 )
             raise ValueError(
                 f"{key} names {split!r}, but `data` has no such split{did_you_mean(split, names)}; splits: "

@@ -1,4 +1,5 @@
 import gzip
+import os
 from pathlib import Path
 
 import numpy as np
@@ -76,6 +77,7 @@ def test_real_qrels_agree_with_splitting_each_line(shared_data):
         (read_qrels, b"q1 0 d1 1\rq2 0 d1 1\r", ["line 1: 8 columns", "as on old Macs"]),
         (read_run, b"qid Q0 docid rank score tag\n" + RUN, ["1: 'qid Q0 docid rank score tag' is a head"]),
         (read_run, b"query\tdocument\trank\nq1\td1\t1\n", ["line 1", "is a header"]),
+        (read_qrels, b"query-id corpus-id score\nq1 d1 1\n", ["a header", "or pass a file of this layout"]),
         (read_qrels, BEIR + b"q1 0 d2 1", ["line 2: 1 columns", "3 columns separated by one tab"]),
     ],
 )
@@ -84,6 +86,15 @@ def test_a_malformed_file_is_an_error(tmp_path, read, text, fragments):
     with pytest.raises(ValueError, match="file.txt") as error:
         read(path)
     assert all(fragment in str(error.value) for fragment in fragments), error.value
+
+
+@pytest.mark.parametrize("read", [read_run, read_qrels])
+def test_a_pipe_is_an_error_since_its_first_line_is_read_twice(read):
+    reading, writing = os.pipe()
+    os.write(writing, RUN if read is read_run else QRELS)
+    os.close(writing)
+    with os.fdopen(reading), pytest.raises(OSError, match=f"/dev/fd/{reading} is a pipe; expected a file"):
+        read(Path(f"/dev/fd/{reading}"))
 
 
 def test_runs_are_written_as_pyserini_writes_them(tmp_path):

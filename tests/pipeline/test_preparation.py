@@ -30,7 +30,7 @@ CHECKS = [  # overrides, and what the error says
     ([f"{NEGATIVES}=[ann]", REFRESH + ", query_chunks: 6}", JOINT], "is 6, but 'dev' has only 5 training"),
     ([f"{NEGATIVES}=[{{kind: random, num_negatives: 29}}]"], "query train-0 has only 28"),
     ([f"{NEGATIVES}=[{{kind: ann, filters: [answers]}}]", REFRESH + "}"], "of split 'train' have no answers"),
-    (["data.splits.dev=null", DEV], "data.hold_out=200; or .*: stages.<stage>.evaluate=null$"),
+    (["data.splits.dev=null", DEV], "data.hold_out=200; or .*: stages.a.evaluate=null$"),
     (["data.relevance_threshold=2"], r"is 2, but measure .* counts grade 1 as relevant; write .*\(rel=2\)"),
     (["data.splits.dl20={topics: a, qrels: b}"], ""),  # the recipe does not name it
     (["stages.a.evaluate={every_steps: 2, measure: R@200}"], ""),  # dev is ranked for itself, so deep

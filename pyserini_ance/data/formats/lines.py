@@ -74,7 +74,8 @@ class Line(NamedTuple):
 
     def error(self, problem: str, expected: str, cure: str) -> ValueError:
         if self.is_header():
-            problem, cure = f"{shown(self.text)} is a header", "delete the line"
+            problem = f"{shown(self.text)} is a header"
+            cure = cure if "delete the line" in cure else f"delete the line, or {cure}"
         if "\r" in self.text:
             cure += r"; if \r ends its lines, as on old Macs: tr '\r' '\n' < OLD > NEW"
         return ValueError(f"{self.place}: {problem}; expected {expected}; {cure}")

@@ -74,7 +74,7 @@ def test_values_of_a_row(tmp_path):
     texts = ("0", "-1", "+2", " 3 ", "007", "999999999")
     assert [grade_of(line(text), text) for text in texts] == [0, -1, 2, 3, 7, 999999999]
     assert line("1\ta b").cells(("id", "text"), filled=True) == ["1", "a b"]
-    with pytest.raises(ValueError, match=r"line 1: 'qid\\ttext' is a header; .* id, text; delete the line"):
+    with pytest.raises(ValueError, match=r"line 1: 'qid\\ttext' is a header; .* id, text; correct or del"):
         line("qid\ttext").cells(("id", "text"))
     assert line("1 0\td  2").cells(("query", "0", "document", "grade"), None) == ["1", "0", "d", "2"]
     assert line('a\t\t "b"').cells(("id", "title", "text")) == ["a", "", ' "b"']
@@ -101,7 +101,7 @@ READERS = {
         ("columns", "1", "1 columns in '1'; expected 2 columns separated by one tab: id, text; "),
         ("columns", "1\ta\tb", "3 columns"),
         ("columns", "1\t", "an empty column"),
-        ("columns", "query-id\tcorpus-id\tscore", "'query-id.* is a header; expected 2 columns .*; del"),
+        ("columns", "query-id\tcorpus-id\tscore", "'query-id.* is a header; expected 2 columns .*; cor"),
         ("columns", "1\ta\r2\tb\r3\tc", r"4 columns in .*; if \\r ends its lines, as on old Macs: tr"),
         ("columns", "x" * 200, "1 columns in '" + "x" * 60 + r"x*\.\.\.;"),
         ("quoted", "a", "1 columns in 'a'; expected 2 columns separated by one tab: id, text"),
