@@ -87,6 +87,7 @@ def check_output(path: Path | None) -> Path | None:
     from pyserini_ance.runs.rundir import owner_of
     from pyserini_ance.storage.files import standard_stream
 
+    path = Path("/dev/stdout") if path == Path("-") else path
     if path and (run := owner_of(path)):
         raise FileExistsError(
             f"{path} is a name for the own files of the run directory {run.folder}; pass another --output"

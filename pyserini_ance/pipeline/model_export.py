@@ -125,7 +125,10 @@ class Proof:
         quiet_transformers()
         try:
             with torch.no_grad(), warnings.catch_warnings(action="ignore"):
-                differences = np.linalg.norm(encode(side, records) - expected, axis=1)
+                vectors = encode(side, records)
+                if vectors.shape != expected.shape:
+                    raise ValueError(f"vectors of {vectors.shape[1]} numbers, not {expected.shape[1]}")
+                differences = np.linalg.norm(vectors - expected, axis=1)
         except Exception as error:  # of whatever the folder makes a library do
             return Difference(1.0, side, "", f"{type(error).__name__}: {error}".partition("\n")[0])
         shares = np.nan_to_num(differences / np.maximum(np.linalg.norm(expected, axis=1), 1e-9), nan=1.0)

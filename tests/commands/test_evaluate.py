@@ -36,9 +36,12 @@ def test_each_query_is_in_json(flags, tmp_path):
     assert written == {"qrels": flags[3], "queries": 2, "runs": [run]}
 
 
-def test_measures_are_written_to_standard_output_and_the_table_to_standard_error(flags, capfd, monkeypatch):
+@pytest.mark.parametrize("output", ["/dev/stdout", "-"])
+def test_measures_are_written_to_standard_output_and_the_table_to_standard_error(
+    flags, capfd, monkeypatch, output
+):
     monkeypatch.setattr(sys, "stdout", sys.stdout)
-    evaluate.main([*flags, "--output", "/dev/stdout"])
+    evaluate.main([*flags, "--output", output])
     said = capfd.readouterr()
     assert json.loads(said.out)["queries"] == 2 and "| 0.2500 |" in said.err
 

@@ -56,6 +56,11 @@ def test_an_export_as_it_was_written_passes(proof, folders):
     assert proof.by_transformers(folders[1]) is None  # it has no Dense
 
 
+def test_vectors_of_another_size_are_told_apart_by_it(proof):
+    difference = proof.difference("query", lambda side, records: np.zeros((len(records), 4), np.float32))
+    assert not difference.is_small and "ValueError: vectors of 4 numbers, not 8" in str(difference)
+
+
 def test_texts_that_sentence_transformers_lowers_otherwise_are_left_out(tiny_bert, tmp_path):
     config = EncoderConfig(model=str(tiny_bert), tokenization={**TOKENIZATION, "lowercase": True})
     save_encoder(initial_encoder(config, 1), tmp_path)
