@@ -174,7 +174,6 @@ def test_an_adaptation_that_is_killed_at_any_phase_ends_the_same(tmp_path, docs,
             until(lambda seen=seen, pid=pid: seen.exists() or server.has_ended(pid), seconds=120)
             server.kill(pid)
         ended = server.run("adapt", [*given, str(tmp_path / "killed")])
-    assert ended["code"] == 0, ended["stderr"]
     assert f"{tmp_path / 'killed'}: continues with the data that is there" in ended["stderr"]
     said = ended["stdout"].replace(str(tmp_path / "killed"), str(whole.output))
     assert said.strip() == adapt(whole, SHORT).strip()

@@ -185,11 +185,12 @@ class CommandServer:
         self._processes[process.pid] = process, folder
         return process.pid
 
-    def wait(self, pid: int) -> dict:
-        """The process's `code` (or minus the signal that ended it), `stdout` and `stderr`."""
+    def wait(self, pid: int, code: int | None = None) -> dict:
+        """The process's `code` (or minus its signal), `stdout` and `stderr`; fails where it is not `code`."""
         process, folder = self._processes.pop(pid)
         process.join()
         texts = {name: (folder / name).read_text(errors="replace") for name in ("stdout", "stderr")}
+        assert code in (None, process.exitcode), (process.exitcode, texts)
         return {"code": process.exitcode, **texts}
 
     def has_ended(self, pid: int) -> bool:
@@ -200,8 +201,8 @@ class CommandServer:
         self._processes[pid][0].kill()
         return self.wait(pid)
 
-    def run(self, command: str, arguments: Sequence[str], **fault) -> dict:
-        return self.wait(self.start(command, arguments, **fault))
+    def run(self, command: str, arguments: Sequence[str], code: int = 0, **fault) -> dict:
+        return self.wait(self.start(command, arguments, **fault), code)
 
 
 def _command(*arguments: Any) -> None:

@@ -14,15 +14,14 @@ def server():
 
 @pytest.fixture(scope="module")
 def train(recipe, server) -> Callable[..., dict]:
-    """Run `train RECIPE --output FOLDER ...` in a process; returns its exit code and stderr."""
+    """Run `train RECIPE --output FOLDER ...` in a process; `code=` is the end that it must come to."""
     given = (str(recipe), "--output")
-    return lambda folder, *flags, **fault: server.run("train", [*given, str(folder), *flags], **fault)
+    return lambda folder, *flags, **more: server.run("train", [*given, str(folder), *flags], **more)
 
 
 @pytest.fixture(scope="module")
 def undisturbed(train, tmp_path_factory) -> Path:
     """The run directory of the module's `recipe`, trained without interruption."""
     folder = tmp_path_factory.mktemp("undisturbed") / "run"
-    done = train(folder)
-    assert done["code"] == 0, done["stderr"]
+    train(folder)
     return folder

@@ -29,10 +29,10 @@ class Runs:
         return self.server.start(command, [str(recipe), "--output", str(run), *flags], **fault)
 
     def both(self, recipe: Path, run: Path, *flags: str, **fault) -> tuple[dict, dict]:
-        """How trainer and refresher ended."""
+        """How the trainer, which must succeed, and the refresher ended."""
         refresher = self.start("refresh", recipe, run, **fault)
         trainer = self.start("train", recipe, run, *flags)
-        return self.server.wait(trainer), self.server.wait(refresher)
+        return self.server.wait(trainer, code=0), self.server.wait(refresher)
 
 
 @pytest.fixture
@@ -44,8 +44,7 @@ def runs(server, small_recipe, tmp_path) -> Runs:
 def undisturbed(server, small_recipe, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("undisturbed")
     runs = Runs(server, small_recipe, folder)
-    trainer, refresher = runs.both(runs.recipe(), folder / "run")
-    assert trainer["code"] == 0, trainer["stderr"]
+    _, refresher = runs.both(runs.recipe(), folder / "run")
     assert refresher["code"] == 0, refresher["stderr"]
     return folder / "run"
 
@@ -76,8 +75,7 @@ def test_a_run_that_depends_on_time_resumes_with_what_it_had_taken_and_a_replay_
     until(lambda: len(records(run, "adopt", "decisions.jsonl")) > 1, seconds=200)
     runs.server.kill(trainer)
     before = records(run, "adopt", "decisions.jsonl")
-    trainer = runs.server.wait(runs.start("train", recipe, run, "--resume"))
-    assert trainer["code"] == 0, trainer["stderr"]
+    runs.server.wait(runs.start("train", recipe, run, "--resume"), code=0)
     runs.server.wait(refresher)
     adopted = records(run, "adopt", "decisions.jsonl")
     assert adopted[: len(before)] == before and len(adopted) > len(before)
@@ -86,8 +84,7 @@ def test_a_run_that_depends_on_time_resumes_with_what_it_had_taken_and_a_replay_
     assert any(r["step"] - r["checkpoint_step"] not in (0, 14) for r in adopted)
     assert [r["step"] for r in records(run, "step")] == list(range(30))
 
-    trainer, refresher = runs.both(recipe, tmp_path / "again", "--replay", str(run / "decisions.jsonl"))
-    assert trainer["code"] == 0, trainer["stderr"]
+    trainer, _ = runs.both(recipe, tmp_path / "again", "--replay", str(run / "decisions.jsonl"))
     assert "differ from the recorded run's" not in trainer["stderr"]
     assert records(tmp_path / "again", "adopt", "decisions.jsonl") == adopted
     one, other = outcome(run), outcome(tmp_path / "again")
@@ -103,8 +100,7 @@ def test_a_stage_that_mines_nothing_is_measured_in_the_background(runs, tmp_path
     terms = {"query": {"negatives": [{"kind": "random"}], "loss": {"kind": "nll", "scale": 0.1}}}
     evaluate = {"every_steps": 3, "mode": "async", "adopt": 2}
     recipe = runs.recipe(terms=terms, refresh=None, evaluate=evaluate, steps=18)
-    trainer, refresher = runs.both(recipe, tmp_path / "run")
-    assert trainer["code"] == 0, trainer["stderr"]
+    runs.both(recipe, tmp_path / "run")
     taken = records(tmp_path / "run", "evaluate", "decisions.jsonl")
     at_the_end = (18, 18)
     lagged = [(of + 2, of) for of in range(3, 18, 3)]

@@ -79,10 +79,8 @@ def test_killed_at_its_turns_it_comes_to_the_same_bit_by_bit(train, undisturbed,
     folder = tmp_path / "run"
     moments = [("kill_in_step", "6", 5), ("kill_in_tables", "epi-2", 0), ("kill_in_step", "7", 5)]
     for number, (fault, stage, step) in enumerate(moments):
-        done = train(folder, *["--resume"] * (number > 0), fault=fault, stage=stage, step=step)
-        assert done["code"] == -9, (fault, done)
-    done = train(folder, "--resume")
-    assert done["code"] == 0, done["stderr"]
+        train(folder, *["--resume"] * (number > 0), code=-9, fault=fault, stage=stage, step=step)
+    train(folder, "--resume")
     assert outcome(folder) == outcome(undisturbed)
 
 
@@ -91,8 +89,8 @@ def test_a_refresher_beside_makes_the_same(server, small_recipe, undisturbed, tm
     path.write_text(dump(small_recipe(stages(mode="async"), refresher="external")))
     arguments = [str(path), "--output", str(folder)]
     refresher, trainer = server.start("refresh", arguments), server.start("train", arguments)
-    for done in (server.wait(trainer), server.wait(refresher)):
-        assert done["code"] == 0, done["stderr"]
+    for pid in (trainer, refresher):
+        server.wait(pid, code=0)
     made, expected = outcome(folder), outcome(undisturbed)
     assert made == expected | {"metrics": made["metrics"], "files": made["files"]}
     for files in (made["files"], expected["files"]):

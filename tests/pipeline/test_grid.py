@@ -43,24 +43,24 @@ def test_a_grid_continues_after_kills_of_itself_and_of_its_runs(server, recipe, 
     folder = tmp_path / "runs"
     given = [str(recipe), "threads=1", "--grid", str(tmp_path / "grid.yaml"), "--output", str(folder)]
 
-    assert server.run("train", given, fault="kill_parent_in_step", stage="3", step=1)["code"] == -9
+    server.run("train", given, code=-9, fault="kill_parent_in_step", stage="3", step=1)
     until(lambda: stopped(folder / LONG), 60)
     assert status(folder) == {SHORT: "finished", LONG: "running", DIVERGING: "waiting"}
     first = (folder / SHORT / "measures.json").stat().st_mtime_ns
 
-    terminated = server.run("train", given, fault="terminate_parent_in_step", stage="3", step=1)
+    terminated = server.run("train", given, code=130, fault="terminate_parent_in_step", stage="3", step=1)
     until(lambda: stopped(folder / LONG), 60)
-    assert terminated["code"] == 130 and f"{SHORT} had already finished" in terminated["stderr"]
+    assert f"{SHORT} had already finished" in terminated["stderr"]
 
-    done = server.run("train", given, fault="kill_in_step", stage="3", step=2)
-    assert done["code"] == 1 and status(folder) == {SHORT: "finished", LONG: "failed", DIVERGING: "failed"}
+    done = server.run("train", given, code=1, fault="kill_in_step", stage="3", step=2)
+    assert status(folder) == {SHORT: "finished", LONG: "failed", DIVERGING: "failed"}
     assert f"grid, 2 of 3: {LONG} has failed: killed by signal 9" in done["stderr"]
     assert f"grid, 3 of 3: {DIVERGING} has failed: stage a, step " in done["stderr"]
     assert "lower stages.a.optimizer.learning_rate" in done["stderr"]
     assert " failed " in done["stdout"]
 
-    done = server.run("train", given)
-    assert done["code"] == 1 and status(folder) == {SHORT: "finished", LONG: "finished", DIVERGING: "failed"}
+    done = server.run("train", given, code=1)
+    assert status(folder) == {SHORT: "finished", LONG: "finished", DIVERGING: "failed"}
     assert (folder / SHORT / "measures.json").stat().st_mtime_ns == first
     short, long, diverging = json.loads((folder / "grid.json").read_text())["runs"]
     last = json.loads((folder / LONG / "measures.json").read_text())["rows"][-1]
@@ -81,11 +81,9 @@ def test_recipes_of_a_grid_start_from_runs_of_the_grid(server, small_recipe, tmp
     cold_stage = {**STAGE, "init_from": {"recipe": str(warm)}, "evaluate": None}
     cold.write_text(dump(small_recipe({"b": cold_stage})))
     given = ["threads=1", "--output", str(tmp_path / "runs"), "--grid", "seed=1,2"]
-    refused = server.run("train", [*given, f"recipe={cold},{warm}"])
-    assert refused["code"] == 1
+    refused = server.run("train", [*given, f"recipe={cold},{warm}"], code=1)
     assert f"stages.b starts from {warm}, which comes later in the grid; list it first" in refused["stderr"]
-    done = server.run("train", [*given, f"recipe={warm},{cold}"])
-    assert done["code"] == 0, done["stderr"]
+    server.run("train", [*given, f"recipe={warm},{cold}"])
     made = json.loads((tmp_path / "runs" / "grid.json").read_text())["runs"]
     runs = {(run["seed"], run["recipe"]): tmp_path / "runs" / run["run"] for run in made}
     assert list(runs) == [(seed, str(recipe)) for seed in "12" for recipe in (warm, cold)]
@@ -104,10 +102,10 @@ def test_jobs_share_the_cores_end_with_a_killed_command_and_go_on(server, small_
     both = [folder / f"seed={seed}" for seed in (1, 2)]
     until(lambda: all((run / "metrics.jsonl").exists() for run in both), 120)
     os.kill(pid, signal.SIGKILL)
-    assert server.wait(pid)["code"] == -9
+    server.wait(pid, code=-9)
     until(lambda: all(stopped(run) for run in both), 60)
     done = server.run("train", given)
-    assert done["code"] == 0 and set(status(folder).values()) == {"finished"}, done["stderr"]
+    assert set(status(folder).values()) == {"finished"}
     share = max(1, len(os.sched_getaffinity(0)) // 2)
     assert {RunDir(run).read_recipe().threads for run in folder.glob("seed=?")} == {share}
     assert done["stdout"] == (folder / "grid.md").read_text() + "\n"
