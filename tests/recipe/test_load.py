@@ -11,14 +11,13 @@ from pyserini_ance.recipe.yaml_text import read_yaml
 
 
 @pytest.mark.parametrize("name", shipped())
-def test_every_recipe_that_ships_loads_expects_what_its_file_says_and_survives_a_dump(name, tmp_path):
+def test_every_recipe_that_ships_loads_expects_what_its_file_says_and_survives_a_dump(name, write):
     """A set on which a ranking is perfect cannot show that training works."""
     recipe = load(name)
     own = read_yaml((SHIPPED / f"{name}.yaml").read_text(), name).get("expect") or {}
     assert (recipe.name, recipe.expect) == (name, own)
     assert all(any(value < 1 for value in of_split.values()) for of_split in own.values())
-    (tmp_path / "dumped.yaml").write_text(dump(recipe), encoding="utf-8")
-    assert load(tmp_path / "dumped.yaml") == recipe
+    assert load(write("dumped", dump(recipe))) == recipe
 
 
 @pytest.mark.parametrize("base", sorted(path.parent.name for path in SHIPPED.glob("*/_base.yaml")))
@@ -40,14 +39,13 @@ def test_two_lines_are_a_recipe_for_own_data(method, write):
     assert recipe.encoder.pooling == "mean" and recipe.data.folder == Path("data/mine")
 
 
-def test_an_instruction_fits_the_collection(write, tmp_path):
+def test_an_instruction_fits_the_collection(write):
     encoder = r'{tokenization: {query: {template: "Instruct: {instruction}\nQuery: {text}"}}}'
     text = f"extends: [_base/minilm, _methods/recommended]\nencoder: {encoder}\ndata: {{kind: beir, folder: a"
     for task in ("find pages", "find laws"):
         recipe = load(write("mine", f"{text}, instruction: {task}}}"))
         assert recipe.encoder.tokenization.prompts()["query"] == f"Instruct: {task}\nQuery: "
-    (tmp_path / "dumped.yaml").write_text(dump(recipe), encoding="utf-8")
-    assert load(tmp_path / "dumped.yaml") == recipe
+    assert load(write("dumped", dump(recipe))) == recipe
     with pytest.raises(ValueError, match=r"encoder: tokenization.query.template has .* set data.instruction"):
         load(write("mine", f"{text}}}"))
 
