@@ -17,11 +17,17 @@ def make_stage(*negatives: dict, steps: int = 4, **more: Any) -> dict:
     return {**settings, **more}
 
 
+def recipe_file(recipe, folder: Path, name: str = "recipe") -> Path:
+    from pyserini_ance.recipe.load import dump
+
+    path = folder / f"{name}.yaml"
+    path.write_text(dump(recipe))
+    return path
+
+
 def changed(recipe, *overrides: str):
     """A recipe with overrides, as the command line has them: `dotted.key=value`."""
-    from pyserini_ance.recipe.load import dump, load
+    from pyserini_ance.recipe.load import load
 
     with TemporaryDirectory() as folder:
-        path = Path(folder, "recipe.yaml")
-        path.write_text(dump(recipe))
-        return load(path, *overrides)
+        return load(recipe_file(recipe, Path(folder)), *overrides)

@@ -27,9 +27,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from helpers.processes import CommandServer
 from helpers.run_outcome import outcome
 from helpers.small_set import make_small_collection, make_tiny_bert, small_settings
-from helpers.stages import ANN, LOSS, RANDOM, make_stage
+from helpers.stages import ANN, LOSS, RANDOM, make_stage, recipe_file
 
-from pyserini_ance.recipe.load import dump
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.vectors.vector_store import KEY, written_windows
 
@@ -156,9 +155,8 @@ def write_recipe(folder: Path, refresh: str = "async", precision: str = "bf16") 
     settings = small_settings(make_small_collection(folder, others=500, longest=25), bert, stages)
     settings["encoder"]["tokenization"]["document"]["length_tokens"] = 128
     settings["encoding"]["precision"] = settings["final_evaluation"]["precision"] = precision
-    path = folder / "faults.yaml"
-    path.write_text(dump(Recipe.model_validate({**settings, "refresher": "external", "name": "faults"})))
-    return path
+    made = Recipe.model_validate({**settings, "refresher": "external", "name": "faults"})
+    return recipe_file(made, folder)
 
 
 def strike(

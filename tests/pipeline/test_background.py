@@ -4,11 +4,10 @@ from pathlib import Path
 import pytest
 from helpers.processes import CommandServer
 from helpers.run_outcome import outcome
-from helpers.stages import ANN, make_stage
+from helpers.stages import ANN, make_stage, recipe_file
 from helpers.waiting import until
 from pipeline.fault_injection import strike, write_recipe
 
-from pyserini_ance.recipe.load import dump
 from pyserini_ance.storage.files import read_json_lines
 
 LATE = {"every_steps": 6, "mode": "async", "adopt": 4}
@@ -21,9 +20,8 @@ class Runs:
         self.server, self.small_recipe, self.folder = server, small_recipe, folder
 
     def recipe(self, refresher: str = "external", **stage) -> Path:
-        path = self.folder / f"{len(list(self.folder.glob('*.yaml')))}.yaml"
-        path.write_text(dump(self.small_recipe({"ance": {**STAGE, **stage}}, refresher=refresher)))
-        return path
+        made = self.small_recipe({"ance": {**STAGE, **stage}}, refresher=refresher)
+        return recipe_file(made, self.folder, str(len(list(self.folder.glob("*.yaml")))))
 
     def start(self, command: str, recipe: Path, run: Path, *flags: str, **fault) -> int:
         return self.server.start(command, [str(recipe), "--output", str(run), *flags], **fault)

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 from helpers.run_outcome import folders, outcome
-from helpers.stages import ANN, make_stage
+from helpers.stages import ANN, make_stage, recipe_file
 
 from pyserini_ance.pipeline.plan import documents_encoded
-from pyserini_ance.recipe.load import dump
 from pyserini_ance.storage.files import read_json_lines
 
 ENCODE = {"part": 0.4, "min_recall": 0}
@@ -18,9 +17,8 @@ STAGE = make_stage(ANN, steps=12, refresh={"every_steps": 3, "encode": ENCODE}, 
 
 @pytest.fixture(scope="module")
 def recipe(small_recipe, tmp_path_factory) -> Path:
-    path = tmp_path_factory.mktemp("recipe") / "small.yaml"
-    path.write_text(dump(small_recipe({"ance": STAGE}, save_total_limit=1)))
-    return path
+    made = small_recipe({"ance": STAGE}, save_total_limit=1)
+    return recipe_file(made, tmp_path_factory.mktemp("recipe"))
 
 
 def encoded(run: Path) -> list[dict]:

@@ -7,12 +7,12 @@ import pytest
 import torch
 from helpers.run_outcome import outcome
 from helpers.stage_fixture import Training
+from helpers.stages import recipe_file
 from helpers.step_gradients import compute_gradients
 
 from pyserini_ance.encoders.config import EncoderConfig
 from pyserini_ance.encoders.initial import initial_encoder
 from pyserini_ance.encoders.load_save import load_encoder
-from pyserini_ance.recipe.load import dump
 from pyserini_ance.storage.files import read_json_lines
 from pyserini_ance.trainer.batch import plan_batch
 from pyserini_ance.vectors.search import exact_search
@@ -113,10 +113,8 @@ def test_vectors_are_those_of_the_cpu(device, tiny_bert, precision, lowest):
         np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-3)
 
 
-def recipe_file(small_recipe, folder, device: str, **stage):
-    path = folder / "recipe.yaml"
-    path.write_text(dump(small_recipe({"ance": {**STAGE, **stage}}, device=device)))
-    return path
+def recipe_of(small_recipe, folder, device: str, **stage):
+    return recipe_file(small_recipe({"ance": {**STAGE, **stage}}, device=device), folder)
 
 
 def steps_of(run) -> list[int]:
@@ -129,7 +127,7 @@ def adopted(run) -> list[tuple[int, int]]:
 
 
 def test_a_killed_run_goes_on_to_the_weights_of_an_undisturbed_one(device, server, small_recipe, tmp_path):
-    recipe = recipe_file(small_recipe, tmp_path, device, refresh=REFRESH, save_every_steps=5)
+    recipe = recipe_of(small_recipe, tmp_path, device, refresh=REFRESH, save_every_steps=5)
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     server.run("train", [str(recipe), "--output", str(whole)])
     strike = {"fault": "kill_in_step", "stage": "24", "step": 13}
@@ -146,7 +144,7 @@ def test_a_killed_run_goes_on_to_the_weights_of_an_undisturbed_one(device, serve
 
 
 def test_a_refresher_in_the_background_shares_the_device(device, server, small_recipe, tmp_path):
-    recipe, run = recipe_file(small_recipe, tmp_path, device, refresh=BACKGROUND), tmp_path / "run"
+    recipe, run = recipe_of(small_recipe, tmp_path, device, refresh=BACKGROUND), tmp_path / "run"
     server.run("train", [str(recipe), "--output", str(run)])
     assert adopted(run) == [(0, 0), (16, 8)]
     assert steps_of(run) == list(range(24))

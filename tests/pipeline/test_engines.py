@@ -12,7 +12,7 @@ import pytest
 import torch
 from helpers.embedding_server import Embeddings, embedding_server
 from helpers.run_outcome import outcome, without_times
-from helpers.stages import ANN, make_stage
+from helpers.stages import ANN, make_stage, recipe_file
 
 from pyserini_ance.data.token_store import TokenStore
 from pyserini_ance.distributed.world import World
@@ -20,7 +20,6 @@ from pyserini_ance.encoders.config import EncoderConfig
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.initial import initial_encoder
 from pyserini_ance.encoders.tokenization import split_into_passages
-from pyserini_ance.recipe.load import dump
 from pyserini_ance.storage.files import read_json, read_json_lines, write_json
 from pyserini_ance.vectors import encoding, ray_tasks
 from pyserini_ance.vectors.encoding import Windows, encode_shards
@@ -101,8 +100,7 @@ def test_what_fails_in_a_worker_is_said(cluster, encoder, tmp_path, monkeypatch)
 @pytest.mark.long
 def test_a_run_is_that_without_ray(cluster, server, small_recipe, tmp_path):
     """A worker is killed at work, and then the trainer, which resumes; each has some windows written."""
-    recipe, marker = tmp_path / "recipe.yaml", tmp_path / "died"
-    recipe.write_text(dump(small_recipe({"ance": STAGE})))
+    recipe, marker = recipe_file(small_recipe({"ance": STAGE}), tmp_path), tmp_path / "died"
 
     def train(name: str, *flags: str, step: int = 0, code: int = 0) -> None:
         place = {"fault": "on_a_ray_cluster", "stage": f"{cluster} {marker}", "step": step}
@@ -160,8 +158,7 @@ def by_server(server: Embeddings, **settings) -> dict:
 def test_a_server_gets_the_adapters_before_each_refresh(served, server, small_recipe, tmp_path):
     stage, rows = {**STAGE, "lora": {"r": 2}}, []
     for name, settings in {"inline": {}, "http": by_server(served)}.items():
-        path = tmp_path / f"{name}.yaml"
-        path.write_text(dump(small_recipe({"ance": stage}, **settings)))
+        path = recipe_file(small_recipe({"ance": stage}, **settings), tmp_path)
         server.run("train", [str(path), "--output", str(tmp_path / name)])
         rows.append([without_times(row) for row in read_json(tmp_path / name / "measures.json")["rows"]])
     assert rows[0] == rows[1]
@@ -173,8 +170,7 @@ def test_a_server_gets_the_adapters_before_each_refresh(served, server, small_re
 def test_weights_that_the_server_does_not_have_end_a_run_which_goes_on_without_it(
     served, server, small_recipe, tmp_path
 ):
-    recipe = tmp_path / "recipe.yaml"
-    recipe.write_text(dump(small_recipe({"ance": STAGE}, **by_server(served))))
+    recipe = recipe_file(small_recipe({"ance": STAGE}, **by_server(served)), tmp_path)
     command = [str(recipe), "--output", str(tmp_path / "run")]
     assert "30 vectors of ours have a cosine of" in server.run("train", command, code=1)["stderr"]
     assert "step 3" in read_json(tmp_path / "run/state.json")["where"]

@@ -3,12 +3,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers.run_outcome import outcome
-from helpers.stages import make_stage
+from helpers.stages import make_stage, recipe_file
 
 from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.negatives.table import PADDING, NegativeTable
 from pyserini_ance.pipeline.preparation import read_collection
-from pyserini_ance.recipe.load import dump, load
+from pyserini_ance.recipe.load import load
 from pyserini_ance.storage.files import read_json_lines
 from pyserini_ance.storage.publish import read_manifest
 
@@ -29,9 +29,7 @@ def stages(**refresh) -> dict:
 
 @pytest.fixture(scope="module")
 def recipe(small_recipe, tmp_path_factory) -> Path:
-    path = tmp_path_factory.mktemp("recipe") / "small.yaml"
-    path.write_text(dump(small_recipe(stages())))
-    return path
+    return recipe_file(small_recipe(stages()), tmp_path_factory.mktemp("recipe"))
 
 
 def encoder_hash(run: Path, checkpoint: str) -> str:
@@ -85,9 +83,8 @@ def test_killed_at_its_turns_it_comes_to_the_same_bit_by_bit(train, undisturbed,
 
 
 def test_a_refresher_beside_makes_the_same(server, small_recipe, undisturbed, tmp_path):
-    path, folder = tmp_path / "beside.yaml", tmp_path / "run"
-    path.write_text(dump(small_recipe(stages(mode="async"), refresher="external")))
-    arguments = [str(path), "--output", str(folder)]
+    recipe, folder = small_recipe(stages(mode="async"), refresher="external"), tmp_path / "run"
+    arguments = [str(recipe_file(recipe, tmp_path)), "--output", str(folder)]
     refresher, trainer = server.start("refresh", arguments), server.start("train", arguments)
     for pid in (trainer, refresher):
         server.wait(pid, code=0)

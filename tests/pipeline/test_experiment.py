@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from helpers.run_outcome import folders, outcome
-from helpers.stages import ANN, LOSS, RANDOM, make_stage
+from helpers.stages import ANN, LOSS, RANDOM, make_stage, recipe_file
 from helpers.waiting import until
 
 from pyserini_ance.distributed.world import World
@@ -15,7 +15,7 @@ from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.pipeline import experiment, model_export
 from pyserini_ance.pipeline.plan import evaluation_steps, refresh_steps
 from pyserini_ance.recipe.components import SettingError
-from pyserini_ance.recipe.load import dump, load
+from pyserini_ance.recipe.load import load
 from pyserini_ance.storage.files import read_json_lines
 from pyserini_ance.trainer.step_report import LossNotFinite
 
@@ -26,9 +26,7 @@ STAGES = {"warm": make_stage(RANDOM), "ance": ANCE}
 
 @pytest.fixture(scope="module")
 def recipe(small_recipe, tmp_path_factory) -> Path:
-    path = tmp_path_factory.mktemp("recipe") / "small.yaml"
-    path.write_text(dump(small_recipe(STAGES)))
-    return path
+    return recipe_file(small_recipe(STAGES), tmp_path_factory.mktemp("recipe"))
 
 
 def state(folder: Path) -> dict:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from helpers.stages import RANDOM, make_stage
+from helpers.stages import RANDOM, make_stage, recipe_file
 from helpers.waiting import until
 
 from pyserini_ance.pipeline import grid
@@ -25,8 +25,7 @@ SHORT, LONG, DIVERGING = "steps=2", "steps=3", "steps=2,learning_rate=1e+38"
 
 @pytest.fixture
 def recipe(small_recipe, tmp_path) -> Path:
-    (tmp_path / "small.yaml").write_text(dump(small_recipe({"a": STAGE})))
-    return tmp_path / "small.yaml"
+    return recipe_file(small_recipe({"a": STAGE}), tmp_path)
 
 
 def status(folder: Path) -> dict[str, str]:
@@ -76,10 +75,9 @@ def runs_of(recipe: Path, *grid: str) -> GridRuns:
 
 
 def test_recipes_of_a_grid_start_from_runs_of_the_grid(server, small_recipe, tmp_path):
-    warm, cold = tmp_path / "warm.yaml", tmp_path / "cold.yaml"
-    warm.write_text(dump(small_recipe({"a": STAGE})))
+    warm = recipe_file(small_recipe({"a": STAGE}), tmp_path, "warm")
     cold_stage = {**STAGE, "init_from": {"recipe": str(warm)}, "evaluate": None}
-    cold.write_text(dump(small_recipe({"b": cold_stage})))
+    cold = recipe_file(small_recipe({"b": cold_stage}), tmp_path, "cold")
     given = ["threads=1", "--output", str(tmp_path / "runs"), "--grid", "seed=1,2"]
     refused = server.run("train", [*given, f"recipe={cold},{warm}"], code=1)
     assert f"stages.b starts from {warm}, which comes later in the grid; list it first" in refused["stderr"]
@@ -95,8 +93,7 @@ def test_recipes_of_a_grid_start_from_runs_of_the_grid(server, small_recipe, tmp
 
 def test_jobs_share_the_cores_end_with_a_killed_command_and_go_on(server, small_recipe, tmp_path):
     folder = tmp_path / "runs"
-    recipe = tmp_path / "small.yaml"
-    recipe.write_text(dump(small_recipe({"a": {**STAGE, "evaluate": None, "steps": 150}})))
+    recipe = recipe_file(small_recipe({"a": {**STAGE, "evaluate": None, "steps": 150}}), tmp_path)
     given = [str(recipe), "--output", str(folder), "--grid", "seed=1,2,3", "--jobs", "2"]
     pid = server.start("train", given)
     both = [folder / f"seed={seed}" for seed in (1, 2)]
@@ -160,8 +157,7 @@ def test_a_grid_that_has_grown_continues_its_folder(recipe, tmp_path, trained):
 def test_other_settings_and_unfit_combinations_are_refused_at_once(recipe, small_recipe, tmp_path, trained):
     train_grid(runs_of(recipe, "seed=1,2"))
     before = (tmp_path / "runs" / "grid.json").read_bytes()
-    other = tmp_path / "other.yaml"
-    other.write_text(dump(small_recipe({"b": STAGE})))
+    other = recipe_file(small_recipe({"b": STAGE}), tmp_path, "other")
     RunDir(tmp_path / "run").create("")
 
     for runs, fragment in (
@@ -183,9 +179,9 @@ def test_other_settings_and_unfit_combinations_are_refused_at_once(recipe, small
 
 def test_tasks_of_a_job_array_train_all_runs_once_and_share_the_tables(small_recipe, tmp_path, trained):
     """A run is in the part of the one that it starts from."""
-    warm, cold = tmp_path / "warm.yaml", tmp_path / "cold.yaml"
-    warm.write_text(dump(small_recipe({"a": STAGE})))
-    cold.write_text(dump(small_recipe({"b": {**STAGE, "init_from": {"recipe": str(warm)}}})))
+    warm = recipe_file(small_recipe({"a": STAGE}), tmp_path, "warm")
+    cold_stage = {**STAGE, "init_from": {"recipe": str(warm)}}
+    cold = recipe_file(small_recipe({"b": cold_stage}), tmp_path, "cold")
     runs = GridRuns(None, [], Grid.parse(["seed=1,2,3", f"recipe={warm},{cold}"]), tmp_path / "runs")
     rows = []
     for part in (1, 2):

@@ -4,12 +4,12 @@ from statistics import fmean
 
 import ir_measures
 import pytest
-from helpers.stages import ANN, LOSS, make_stage
+from helpers.stages import ANN, LOSS, make_stage, recipe_file
 from ir_measures import R, nDCG
 
 from pyserini_ance.negatives.table import NegativeTable
 from pyserini_ance.pipeline.preparation import read_collection
-from pyserini_ance.recipe.load import dump, load
+from pyserini_ance.recipe.load import load
 from pyserini_ance.storage.files import read_json, read_json_lines
 
 ASKED = {
@@ -48,8 +48,7 @@ def recipe(small_recipe, tmp_path_factory) -> Path:
     test = {"split": ["few-test", "many-test"], "measures": list(MEASURES)}
     test |= {"query_measures": ["R@5"], "indexes": ["Flat"]}
     settings = {"data": data, "final_evaluation": test, "train_split": ["few", "many"]}
-    (folder / "joint.yaml").write_text(dump(small_recipe(stages(folder / "ranked.trec"), **settings)))
-    return folder / "joint.yaml"
+    return recipe_file(small_recipe(stages(folder / "ranked.trec"), **settings), folder)
 
 
 def test_each_test_split_has_its_files_and_columns(undisturbed):

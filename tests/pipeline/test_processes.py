@@ -9,11 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers.run_outcome import outcome, without_times
-from helpers.stages import changed
+from helpers.stages import changed, recipe_file
 from safetensors.numpy import load_file
 
 from pyserini_ance.negatives.table import NegativeTable
-from pyserini_ance.recipe.load import dump
 from pyserini_ance.storage.files import read_json_lines
 
 pytestmark = pytest.mark.long
@@ -39,10 +38,9 @@ def recipe(small_recipe, tmp_path_factory):
     folder = tmp_path_factory.mktemp("recipes")
 
     def write(stages: dict, dropout: float | None = None, **more) -> Path:
-        path = folder / f"{len(list(folder.iterdir()))}.yaml"
         set_dropout = "encoder.dropout=" + ("null" if dropout is None else str(dropout))
-        path.write_text(dump(changed(small_recipe(stages, **more), set_dropout)))
-        return path
+        made = changed(small_recipe(stages, **more), set_dropout)
+        return recipe_file(made, folder, str(len(list(folder.iterdir()))))
 
     return write
 

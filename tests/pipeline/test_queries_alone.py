@@ -2,12 +2,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers.stages import RANDOM, make_stage
+from helpers.stages import RANDOM, make_stage, recipe_file
 
 from pyserini_ance.data.trec import read_run
 from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.pipeline.preparation import read_collection
-from pyserini_ance.recipe.load import dump, load
+from pyserini_ance.recipe.load import load
 
 LTRE = make_stage({"kind": "live", "top_k": 8}, steps=5, trainable="query_tower")
 LTRE["terms"]["query"]["loss"] = {"kind": "ranknet", "scale": 0.1}
@@ -17,10 +17,9 @@ STAGES = {"warm": make_stage(RANDOM), "ltre": LTRE}
 
 @pytest.fixture(scope="module")
 def recipe(small_recipe, tmp_path_factory) -> Path:
-    path = tmp_path_factory.mktemp("recipe") / "small.yaml"
     test = {"precision": "fp32", "measures": ["RR@10"]}
-    path.write_text(dump(small_recipe(STAGES, encoding={"precision": "fp32"}, final_evaluation=test)))
-    return path
+    made = small_recipe(STAGES, encoding={"precision": "fp32"}, final_evaluation=test)
+    return recipe_file(made, tmp_path_factory.mktemp("recipe"))
 
 
 def test_ltre_encodes_no_document_and_exports_the_start_models_beside_its_queries(train, recipe, tmp_path):
