@@ -1,6 +1,7 @@
 import os
 import signal
 import time
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -149,10 +150,7 @@ def test_who_waits_without_a_time_limit_notices_the_end_of_another(run_processes
 
 
 def interrupt_while_others_wait(world):
-    def work():
-        raise KeyboardInterrupt
-
-    world.on_main(work)
+    world.on_main(Mock(side_effect=KeyboardInterrupt))
 
 
 def test_an_interruption_of_the_main_process_is_one_of_all(run_processes):

@@ -3,6 +3,7 @@ import os
 import shlex
 import signal
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -59,10 +60,7 @@ def test_a_run_leaves_what_it_promises(undisturbed):
 
 def test_device_cpu_leaves_a_gpu_alone(small_recipe, tmp_path, monkeypatch):
     """It may be full, or another process's alone."""
-
-    def touched():
-        raise AssertionError("CUDA was initialised")
-
+    touched = Mock(side_effect=AssertionError("CUDA was initialised"))
     monkeypatch.setattr(torch.cuda, "_lazy_init", touched)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)

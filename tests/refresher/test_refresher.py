@@ -1,5 +1,6 @@
 import statistics
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -173,19 +174,13 @@ def test_positives_have_ranks_and_a_margin_in_a_ranking_from_a_file(small_recipe
 
 
 def test_mining_and_measuring_a_checkpoint_share_one_encoding(made, monkeypatch):
-    encodings, encode_shards = [], snapshots.encode_shards
-
-    def counted(*arguments, **hold):
-        vectors = encode_shards(*arguments, **hold)
-        encodings.append(arguments[0])
-        return vectors
-
-    monkeypatch.setattr(snapshots, "encode_shards", counted)
+    encode = Mock(wraps=snapshots.encode_shards)
+    monkeypatch.setattr(snapshots, "encode_shards", encode)
     first, second = made.checkpoint(2), made.checkpoint(4, change=0.05)
     made.tables(first)
-    assert "encode_documents" not in made.dev(first)["seconds"] and len(encodings) == 1
+    assert "encode_documents" not in made.dev(first)["seconds"] and encode.call_count == 1
     made.dev(second)
-    assert len(encodings) == 2 and made.dev(first)["value"] != made.dev(second)["value"]
+    assert encode.call_count == 2 and made.dev(first)["value"] != made.dev(second)["value"]
 
 
 @pytest.mark.parametrize(

@@ -1,3 +1,5 @@
+from unittest.mock import Mock
+
 import pytest
 from helpers.small_set import ONE_STEP
 
@@ -15,13 +17,9 @@ class Killed(BaseException):
 @pytest.fixture
 def killed(small_recipe, tmp_path, monkeypatch):
     """The folder of a run that was killed after its pipeline, before card and report."""
-
-    def kill(folder):
-        raise Killed
-
     folder = tmp_path / "run"
     with monkeypatch.context() as patched, pytest.raises(Killed):
-        patched.setattr(finish, "write_card_and_report", kill)
+        patched.setattr(finish, "write_card_and_report", Mock(side_effect=Killed))
         pa.train(small_recipe({"only": ONE_STEP}), folder)
     assert (folder / "measures.json").exists() and not any((folder / name).exists() for name in FILES)
     return folder

@@ -108,11 +108,8 @@ def test_publish_uploads_the_folder_with_its_card(run, monkeypatch, capsys):
 
 @pytest.mark.parametrize(("token", "reason"), [(None, "not logged in"), ("t", "no route to host")])
 def test_without_token_or_network_the_folder_is_ready(run, monkeypatch, token, reason):
-    def session():
-        raise OSError("no route to host")
-
     monkeypatch.setattr(huggingface_hub, "get_token", lambda: token)
-    monkeypatch.setattr(huggingface_hub, "get_session", session)
+    monkeypatch.setattr(huggingface_hub, "get_session", Mock(side_effect=OSError("no route to host")))
     with pytest.raises(ConnectionError, match=f"me/mine was not published: .*{reason}") as error:
         publish.main([str(run.folder), "me/mine"])
     assert f"{run.model} is ready" in str(error.value)

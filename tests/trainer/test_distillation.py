@@ -2,6 +2,7 @@
 
 from functools import partial
 from pathlib import Path
+from unittest.mock import Mock
 
 import huggingface_hub
 import numpy as np
@@ -124,10 +125,8 @@ def test_another_encoder_scores_with_its_own_settings(small_recipe, tmp_path, sa
 
 
 def test_a_missing_or_misspelt_teacher_is_found_before_the_data_is_read(small_recipe, tmp_path, monkeypatch):
-    def absent(*_):
-        raise LocalEntryNotFoundError("no connection")
-
     monkeypatch.chdir(tmp_path)
+    absent = Mock(side_effect=LocalEntryNotFoundError("no connection"))
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", absent)
     Path("runs/empty").mkdir(parents=True)
     config = small_recipe({"a": ONE_STEP}).encoder.model_dump(mode="json")

@@ -1,4 +1,5 @@
 import importlib.util
+from unittest.mock import Mock
 
 import pytest
 from accelerate.tracking import LOGGER_TYPE_TO_CLASS, GeneralTracker
@@ -126,10 +127,7 @@ def test_a_tracker_that_fails_does_not_end_the_run(recorder, tmp_path, monkeypat
 
 
 def test_a_tracker_that_is_missing_or_fails_ends_the_run_before_training(recorder, tmp_path, monkeypatch):
-    def refuse(tracker):
-        raise OSError("no network")
-
-    monkeypatch.setattr(recorder, "start", refuse)
+    monkeypatch.setattr(recorder, "start", Mock(side_effect=OSError("no network")))
     expected = "log_with: wandb cannot be started: no network. Without network set WANDB_MODE=offline"
     recipe = load("demo/ance", "log_with=wandb")
     with pytest.raises(RuntimeError, match=expected), tracking(recipe, RunDir(tmp_path)):

@@ -3,6 +3,7 @@
 import os
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -89,10 +90,8 @@ def test_a_line_that_a_crash_cut_short_is_no_window(whole, tmp_path):
 
 
 def test_a_full_disk_leaves_no_key(tmp_path, monkeypatch):
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "posix_fallocate", full)
+    full = OSError(28, "No space left on device")
+    monkeypatch.setattr(os, "posix_fallocate", Mock(side_effect=full))
     with pytest.raises(OSError, match="No space left"):
         open_store(tmp_path)
     monkeypatch.undo()

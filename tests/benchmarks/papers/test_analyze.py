@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from unittest.mock import Mock
 from xml.etree import ElementTree
 
 import pytest
@@ -40,11 +41,8 @@ def test_a_study_writes_its_numbers_and_its_picture(runs, study, tmp_path, capsy
 
 
 def test_what_a_run_lacks_is_an_error_alone_and_a_line_among_all(runs, monkeypatch, caplog):
-    def lacking(runs):
-        raise NotKept("train it again")
-
     monkeypatch.setattr(papers, "STUDIES", {"negative-overlap": "a study"})
-    monkeypatch.setattr(negative_overlap, "study", lacking)
+    monkeypatch.setattr(negative_overlap, "study", Mock(side_effect=NotKept("train it again")))
     with pytest.raises(NotKept, match="train it again"):
         papers.main(["analyze", "negative-overlap", runs[0]])
     with pytest.raises(ValueError, match="no study was made: the runs lack what each of them reads"):
