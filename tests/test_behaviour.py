@@ -46,8 +46,7 @@ def encoder(tmp_path_factory) -> dict:
     config = BertConfig(vocab_size=len(vocabulary), max_position_embeddings=16, **still, **shape)
     BertModel(config).save_pretrained(folder)
     tokenization = {"query": {"length_tokens": 8}, "document": {"length_tokens": 16, "template": "{text}"}}
-    settings = {"model": str(folder), "pooling": "mean", "normalize": True}
-    return {**settings, "tokenization": tokenization}
+    return {"model": str(folder), "pooling": "mean", "normalize": True, "tokenization": tokenization}
 
 
 @pytest.fixture(scope="module")

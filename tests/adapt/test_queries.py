@@ -260,8 +260,7 @@ def test_what_is_held_out_is_read_once(monkeypatch):
 
 
 def test_what_teaches_is_what_there_is_enough_of(tmp_path):
-    asked = written(tmp_path / "q.txt", "".join(f"query number {i}\n" for i in range(60)))
-    found = read(tmp_path, asked)
+    found = read(tmp_path, written(tmp_path / "q.txt", "".join(f"query number {i}\n" for i in range(60))))
     split(found)
     assert found.supervision() == "unjudged"
     found.texts = dict(list(found.texts.items())[:40])

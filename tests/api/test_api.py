@@ -47,8 +47,7 @@ def test_train_leaves_a_run_that_is_opened_again(run, recipe):
 
 
 def test_kinds_of_records_are_those_that_are_written(run):
-    package = Path(pa.__file__).parent
-    code = "".join(file.read_text() for file in package.rglob("*.py"))
+    code = "".join(file.read_text() for file in Path(pa.__file__).parent.rglob("*.py"))
     written = {*re.findall(r"\.metric\(\s*\"(\w+)\"", code)}
     assert {*METRICS} == written and all(f"`{kind}`" in pa.Run.metrics.__doc__ for kind in METRICS)
     assert [record["event"] for record in run.metrics("generation")] == ["generation"] * 2

@@ -77,8 +77,7 @@ def test_runs_of_one_name_go_by_their_paths_and_queries_without_hits_have_no_hol
     options = ["--measures", "Hole@1", "--output", str(tmp_path / "figures.json")]
     evaluate.main(["--run", flags[1], str(again), *flags[2:4], *options])
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
-    cells = [cell.strip() for cell in lines[3].split("|")[1:-1]]
-    assert cells == [str(again), "1.0000"]
+    assert [cell.strip() for cell in lines[3].split("|")[1:-1]] == [str(again), "1.0000"]
     *_, written = json.loads((tmp_path / "figures.json").read_text())["runs"]
     first, second = written["per_query"].values()
     assert first["Hole@1"] == 1.0 and "Hole@1" not in second

@@ -59,5 +59,4 @@ def test_a_folder_without_a_run_is_refused(tmp_path):
 def test_what_cannot_be_measured_is_refused(run, capsys, flags, error, words):
     with pytest.raises(error) as raised:
         main(["--answers", str(run.folder), *flags])
-    message = capsys.readouterr().err if error is SystemExit else str(raised.value)
-    assert words in message
+    assert words in (capsys.readouterr().err if error is SystemExit else str(raised.value))

@@ -116,8 +116,7 @@ def test_a_job_array_and_the_merge_after_it(whole, tmp_path):
     def task(name: str, **variables: object) -> subprocess.Popen:
         return start("bash", name, whole=whole, cwd=tmp_path, FOLDER=tmp_path / "out", **variables)
 
-    tasks = [task("encode.sbatch", SLURM_ARRAY_TASK_ID=number) for number in (1, 3)]
-    for running in tasks:
+    for running in [task("encode.sbatch", SLURM_ARRAY_TASK_ID=number) for number in (1, 3)]:
         said_by(running)
     assert "shard 2/3 is missing" in task("merge.sbatch").communicate()[0]
     for number in (1, 2):  # as when the array is submitted again
@@ -138,8 +137,7 @@ def test_the_machines_of_a_cloud(whole, tmp_path):
         variables = {"DATA": data, "LOCAL": tmp_path / f"{rank}", "SKYPILOT_NUM_NODES": 2}
         return start("bash", "-c", script, whole=whole, cwd=tmp_path, SKYPILOT_NODE_RANK=rank, **variables)
 
-    machines = [machine(0), machine(1)]
-    for running in machines:
+    for running in [machine(0), machine(1)]:
         said_by(running)
     assert said_by(machine(1)) == "", "a machine that starts again passes over what is done"
     names = sorted(path.name for path in (data / "shards").iterdir())

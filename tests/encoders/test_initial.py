@@ -21,8 +21,7 @@ def copy(folder, to, change):
 @pytest.mark.parametrize("stored", [torch.float16, torch.bfloat16])
 def test_weights_in_half_precision_are_trained_in_full(start, tiny_bert, tmp_path, stored):
     folder = copy(tiny_bert, tmp_path, lambda old: {name: value.to(stored) for name, value in old.items()})
-    towers = start(folder).towers
-    assert {parameter.dtype for parameter in towers.parameters()} == {torch.float32}
+    assert {parameter.dtype for parameter in start(folder).towers.parameters()} == {torch.float32}
 
 
 def test_a_pooler_that_the_weights_lack_is_drawn_from_the_seed(start, tiny_bert, tmp_path):

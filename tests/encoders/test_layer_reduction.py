@@ -86,8 +86,7 @@ def test_training_goes_on_from_a_saved_encoder_and_a_model_can_be_cut(config, mo
     expected = load_encoder(checkpoint)
     assert expected.config.layers == (0, 2, 4) == config_of(checkpoint).layers
     again = continue_encoder(config("a-hub-name", layers=LAYERS), checkpoint)
-    started = start(checkpoint)
-    for encoder in (again, started):
+    for encoder in (again, start(checkpoint)):
         np.testing.assert_array_equal(encoder.encode(records), expected.encode(records))
     twice = start(checkpoint, layers=[0, 2])
     np.testing.assert_array_equal(twice.encode(records), start(whole, layers=[0, 4]).encode(records))

@@ -50,8 +50,7 @@ def test_the_query_side_of_a_saved_encoder_shrinks(start, saved, tiny_bert):
 
 def test_two_models_with_two_tokenizers_are_joined_by_a_projection(start, saved, static, tiny_bert):
     template = {"document": {"length_tokens": 48, "template": "{text}"}}
-    query = {"model": str(static), "projection": 32}
-    settings = {"query": query, "pooling": None, "tokenization": template}
+    settings = {"query": {"model": str(static), "projection": 32}, "pooling": None, "tokenization": template}
     encoder = start(tiny_bert, **settings, seed=3)
     folder = saved(encoder)
     assert_the_same(folder, encoder)

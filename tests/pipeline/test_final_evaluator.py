@@ -55,8 +55,7 @@ def opened(recipe: Recipe, folder: Path, world: World | None = None) -> tuple[Fi
 
 def in_passages(small_recipe, passages: int, test: dict) -> Recipe:
     recipe = small_recipe(STAGES, final_evaluation=test)
-    document = f"encoder.tokenization.document={{length_tokens: 10, passages: {passages}}}"
-    return changed(recipe, document)
+    return changed(recipe, f"encoder.tokenization.document={{length_tokens: 10, passages: {passages}}}")
 
 
 def close(world: World, recipe: Recipe, folder: Path) -> tuple[dict, dict, tuple[dict, dict], np.ndarray]:

@@ -110,8 +110,7 @@ def test_a_ranking_to_put_in_another_order_is_checked_before_training(small_reci
     ],
 )
 def test_a_template_that_would_leave_texts_blank_is_refused(template, message):
-    expected = pytest.raises(ValueError, match=message) if message else nullcontext()
-    with expected:
+    with pytest.raises(ValueError, match=message) if message else nullcontext():
         check_template("key", template, "document", iter(["text", "url"]))
 
 

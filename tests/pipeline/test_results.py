@@ -99,8 +99,7 @@ def test_judged_queries_without_a_relevant_document_are_named_below_the_table(tm
 def test_a_result_below_its_start_and_bm25_above_both_fused_are_loud(bm25, untrained, hybrid, warnings):
     rows = [{**ROWS[0], "RR@10": bm25}, {"row": "untrained", "RR@10": untrained}, ROWS[1]]
     rows.append({"row": "hybrid", "RR@10": hybrid})
-    found = low_results(demo().final_evaluation, rows)
-    assert [line.partition(" See ")[0] for line in found] == warnings
+    assert [line.partition(" See ")[0] for line in low_results(demo().final_evaluation, rows)] == warnings
 
 
 def test_a_stage_that_never_improved_is_named_with_what_its_result_is(small_recipe, tmp_path):

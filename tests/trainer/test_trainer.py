@@ -42,8 +42,7 @@ def test_a_term_that_trains_nothing_is_said_once(training, caplog):
 
 
 def test_each_refresh_that_fills_up_at_random_says_so_once(training, caplog):
-    filters = [{"kind": "max_score", "max_score": -1e9}]
-    source = {"kind": "ann", "top_k": 5, "filters": filters}
+    source = {"kind": "ann", "top_k": 5, "filters": [{"kind": "max_score", "max_score": -1e9}]}
     term = {"negatives": [source], "loss": {"kind": "nll", "scale": 0.1}}
     training({"query": term}, refresh={"every_steps": 4}).train()
     warned = [message for message in caplog.messages if "random negatives" in message]
@@ -68,8 +67,7 @@ def test_refreshed_negatives_are_adopted_at_their_steps(training, monkeypatch):
     generations = []
     for record in adopted:
         made_from = {"weights": record["weights"], **made.data.identity}
-        opened = open_generation(made.run.folder / record["folder"], made_from)
-        generations.append(opened.tables["query", 0])
+        generations.append(open_generation(made.run.folder / record["folder"], made_from).tables["query", 0])
     for step, batch in enumerate(drawn):
         candidates = generations[step // 4].candidates[batch.queries].tolist()
         lines = zip(batch.terms["query"].negatives.tolist(), candidates, strict=True)

@@ -69,8 +69,7 @@ def test_ranks_as_numpy_does_and_a_common_part_does_not_spoil_the_proof(mean, ki
 def test_ties_rank_as_in_the_search_by_fp32(monkeypatch, k, candidates, kind):
     """Whole numbers, exact in fp32; ties that leave the candidates have no proof."""
     monkeypatch.setattr(bf16_scan, "candidates_of", lambda k: k + candidates)
-    rng = np.random.default_rng(k)
-    made = rng.integers(-3, 4, (420, 4)).astype(np.float32) + 1000
+    made = np.random.default_rng(k).integers(-3, 4, (420, 4)).astype(np.float32) + 1000
     queries, documents = torch.from_numpy(made).split([20, 400])
     found = by_bf16(documents, kind)(queries, k)
     for one, other in zip(found, searcher(documents, "torch", "cpu", World())(queries, k), strict=True):

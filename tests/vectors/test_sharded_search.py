@@ -46,8 +46,7 @@ def search_all(world: World, seeds: range, backend: str) -> list[tuple[np.ndarra
 @pytest.mark.parametrize("backend", ["torch", "faiss"])
 @pytest.mark.parametrize("size", [2, 3])
 def test_equals_numpy_on_every_process(run_processes, size, backend):
-    ends = run_processes(size, search_all, range(80), backend)
-    for seed, results in enumerate(zip(*ends, strict=True)):
+    for seed, results in enumerate(zip(*run_processes(size, search_all, range(80), backend), strict=True)):
         queries, documents, _, k = drawn(seed, size)
         expected_scores, expected_rows = best_by_stable_sort(queries @ documents.T, k)
         for scores, rows in results:
@@ -77,8 +76,7 @@ def search_own(world: World, seeds: range) -> list[tuple[np.ndarray, np.ndarray]
 
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_each_process_gets_the_results_of_its_own_queries(run_processes, size):
-    ends = run_processes(size, search_own, range(80))
-    for seed, results in enumerate(zip(*ends, strict=True)):
+    for seed, results in enumerate(zip(*run_processes(size, search_own, range(80)), strict=True)):
         queries, documents, _, k = drawn(seed, size)
         assert [len(scores) for scores, _ in results] == shares_of(seed, len(queries), size)
         best = best_by_stable_sort(queries @ documents.T, k)

@@ -57,8 +57,7 @@ def test_another_key_or_a_damaged_file_empties_the_store(whole, tmp_path, caplog
         (whole.folder / "key.json").unlink()
     elif other == "truncated":  # which must not be filled up with zeros
         os.truncate(whole.folder / VECTORS, 10)
-    opened = open_store(tmp_path, **(other if isinstance(other, dict) else {}))
-    assert written_windows(opened.folder) == set()
+    assert written_windows(open_store(tmp_path, **(other if isinstance(other, dict) else {})).folder) == set()
     assert ("does not have the size it was made with" in caplog.text) == (other == "truncated")
 
 
@@ -68,8 +67,7 @@ def test_another_process_reads_only_vectors_of_its_key(whole, tmp_path):
             read_vectors(whole.folder, *other)
     with pytest.raises(RuntimeError, match="does not hold the vectors of"):
         read_vectors(tmp_path / "nothing", 20, 3, KEY)
-    store = open_store(tmp_path / "empty", rows=0)
-    assert read_vectors(store.folder, 0, 3, KEY).shape == (0, 3)
+    assert read_vectors(open_store(tmp_path / "empty", rows=0).folder, 0, 3, KEY).shape == (0, 3)
 
 
 def test_a_window_is_logged_after_its_vectors_are_synced(tmp_path, monkeypatch):

@@ -56,6 +56,5 @@ def test_a_malformed_file_is_refused_with_its_path_and_key(tmp_path, old, new, m
 def test_models_of_several_sets_have_consistent_scores():
     multi = {(row.source, row.model): row.figures for row in read_published(SHIPPED / "openqa-multi").rows}
     for split, name in {"nq-test": "nq", "trivia-test": "triviaqa"}.items():
-        rows = read_published(SHIPPED / name).rows
-        of_set = {(row.source, row.model): row.figures["test"] for row in rows}
+        of_set = {(row.source, row.model): row.figures["test"] for row in read_published(SHIPPED / name).rows}
         assert {key: figures[split] for key, figures in multi.items()} == {key: of_set[key] for key in multi}

@@ -66,8 +66,7 @@ def tables(folder: Path) -> dict[str, list[list[str]]]:
     found = {}
     for heading, text in zip(["", *texts], texts):
         if text.startswith("|"):
-            lines = text.splitlines()[2:]
-            rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
+            rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines()[2:]]
             found[heading.partition(" (")[0]] = rows
     return found | {"notes": texts[-1].splitlines()}
 
