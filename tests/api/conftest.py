@@ -18,8 +18,6 @@ STAGE = {
 
 
 class Recorder(pa.TrainerCallback):
-    """Notes every call."""
-
     def __init__(self):
         self.calls: list[tuple] = []
 

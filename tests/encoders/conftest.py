@@ -23,14 +23,11 @@ def config():
 
 @pytest.fixture(scope="session")
 def start(config):
-    """Start an encoder over a model folder."""
     return lambda model, seed=1, **settings: initial_encoder(config(model, **settings), seed)
 
 
 @pytest.fixture
 def saved(tmp_path):
-    """Save an encoder into a folder of its own; returns the folder."""
-
     def save(encoder):
         folder = tmp_path / f"saved-{len(list(tmp_path.iterdir()))}"
         folder.mkdir()

@@ -44,7 +44,6 @@ def bert_folder(tiny_bert, folder, weights: dict[str, torch.Tensor], tokenizer: 
 
 @pytest.fixture(scope="module")
 def start(config):
-    """Start an encoder."""
     given = {"tokenization": PAIR}
     return lambda model, **more: initial_encoder(config(model, **{**given, **more}), SEED)
 

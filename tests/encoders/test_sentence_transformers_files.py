@@ -61,7 +61,6 @@ def opened(folder):
 
 
 def change(folder, name, **settings):
-    """Change settings in a JSON file of a model."""
     file = folder / name
     file.write_text(json.dumps({**(json.loads(file.read_text()) if file.exists() else {}), **settings}))
     return folder

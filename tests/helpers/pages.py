@@ -28,7 +28,6 @@ def files(text: str) -> dict[str, str]:
 
 
 def first_cells(text: str) -> set[str]:
-    """The names in the first cells of all tables."""
     return set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE))
 
 

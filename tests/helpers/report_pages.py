@@ -18,7 +18,6 @@ def tables(page: str) -> list[list[list[str]]]:
 
 
 def plot(page: str, title: str) -> str:
-    """The SVG of the plot of that title."""
     found = re.search(rf"<figcaption><b>{re.escape(title)}</b>.*?(<svg.*?</svg>)", page, re.DOTALL)
     assert found, f"no plot {title!r}"
     return found[1]

@@ -41,8 +41,6 @@ class Losses(TrainerCallback):
 
 
 class Training:
-    """A stage over the small collection in a run directory of its own."""
-
     def __init__(self, small_recipe, folder, terms: dict, device: str = "cpu", encoder=None, **stage):
         settings = make_stage(**{"steps": 10, "terms": terms, **stage})
         more = {"device": torch.device(device).type, **({"encoder": encoder} if encoder else {})}

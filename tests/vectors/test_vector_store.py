@@ -22,7 +22,6 @@ def open_store(folder, rows=20, dimension=3, **key) -> VectorStore:
 
 @pytest.fixture
 def whole(tmp_path) -> VectorStore:
-    """A store with all its rows."""
     store = open_store(tmp_path)
     for first, stop in [(12, 20), (0, 5), (5, 12)]:
         store.write(first, ROWS[first:stop])
