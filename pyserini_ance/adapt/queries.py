@@ -33,7 +33,7 @@ JUDGMENT_COLUMNS = {
     "query": f"queryid qid query {QUERY_TEXT} topic id",
     "document": "corpusid docid documentid docno document doc pid passageid passage path file filename url "
     "uid title",
-    "grade": "score grade relevance label rel rating judgment",
+    "grade": "score grade relevance relevant label rel rating judgment judgement",
 }
 
 
@@ -157,8 +157,11 @@ def _is_table(path: Path, names: Names) -> bool:
 def _add_judgments(found: Queries, path: Path) -> None:
     """Add the judgments of a file: TREC's or BEIR's qrels, or a table; queries by id, or else by text."""
     if _is_table(path, JUDGMENT_COLUMNS):
-        names = JUDGMENT_COLUMNS if found.texts else {**JUDGMENT_COLUMNS, "query": f"query {QUERY_TEXT}"}
-        table = list(read_table(path, names, ["query", "document"], "--judgments"))
+        names, unread = dict(JUDGMENT_COLUMNS), set[str]()
+        if not found.texts:  # texts before ids
+            names["query"] = f"query {QUERY_TEXT} {names['query']}"
+        table = list(read_table(path, names, ["query", "document"], "--judgments", unread))
+        found.counts[f"columns of {path.name} not read ({', '.join(sorted(unread))})"] = len(unread)
         judged = [(line, row) for line, row in table if row.setdefault("grade", "1").strip()]
         found.counts["judgments without a grade"] += len(table) - len(judged)
         rows = [(at, row["query"], row["document"], grade_of(at, row["grade"])) for at, row in judged]

@@ -221,8 +221,9 @@ def test_a_folder_belongs_to_its_documents_and_to_one_process(finished):
     wanted = finished["extracted"]
     with pytest.raises(ValueError, match="out was made with other queries; pass another --output"):
         adapt(replace(wanted, queries=wanted.output.parent / "q.csv"), SHORT)
-    with pytest.raises(ValueError, match="was trained with another recipe.yaml or other overrides"):
-        adapt(wanted, [*SHORT, "stage_defaults.batch_queries=8"])
+    for other in ("stage_defaults.batch_queries=8", "seed=2"):
+        with pytest.raises(ValueError, match="was trained with another recipe.yaml or other overrides"):
+            adapt(wanted, [*SHORT, other])
     with pytest.raises(ValueError, match="split has test; the verdict needs compared; leave"):
         adapt(wanted, [*SHORT, "final_evaluation.split=test"])
     assert read_results(wanted.output)["run"] == str(wanted.output / "run")

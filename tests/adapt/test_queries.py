@@ -61,6 +61,7 @@ def test_tables_as_spreadsheets_write_them(tmp_path):
         ("j.txt", "q1 0 d1 1\nq1 0 d2 0\nq2 0 d2 2\n"),
         ("j.tsv", "query-id\tcorpus-id\tscore\nq1\td1\t1\nq1\td2\t0\nq2\td2\t2\n"),
         ("j.csv", "query,document,grade\nhow to sort,d1,1\nHow to  sort,d2,0\nq2,d2,2\n"),
+        ("r.csv", "query,document,relevant\nq1,d1,1\nq1,d2,0\nq2,d2,2\n"),
         (
             "j.jsonl",
             '{"qid": "q1", "docid": "d1"}\n{"qid": "q1", "docid": "d2", "label": 0}\n'
@@ -78,6 +79,10 @@ def test_judgments_name_queries_by_id_or_text(tmp_path, name, text):
 def test_judgments_with_texts_need_no_file_of_queries(tmp_path):
     found = read(tmp_path, judged=written(tmp_path / "j.csv", "query,document\nhow to sort,a file.md\n"))
     assert found.texts == {"q1": "how to sort"} and found.judgments == {"q1": {"a file.md": 1}}
+    with pytest.raises(ValueError, match="query 'q1' is neither .* of 0 queries; pass the file .* --queries"):
+        read(tmp_path, judged=written(tmp_path / "j.tsv", "query-id\tcorpus-id\tscore\nq1\td1\t1\n"))
+    found = read(tmp_path, judged=written(tmp_path / "j.csv", "query,docid,useful\nhow to sort,d1,no\n"))
+    assert found.counts["columns of j.csv not read (useful)"] == 1
     with pytest.raises(ValueError, match="line 3: an empty query; expected an id or a text; write"):
         read(tmp_path, judged=written(tmp_path / "j.csv", "query,url\nhow to sort,a.md\n,b.md\n"))
 
