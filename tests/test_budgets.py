@@ -11,7 +11,7 @@ from measure_house import HERE, measured, rooms
 ROOMS = {
     "adapt": 1_500,
     "commands": 1_370,
-    "data": 4_729,
+    "data": 4_730,
     "distributed": 370,
     "encoders": 3_486,
     "evaluation": 539,
@@ -35,7 +35,7 @@ WHOLE = {
     "lines of the reading path": 1_437,
     "modules that trainer/batch.py imports": 11,
     "lines of benchmarks": 5_477,
-    "lines of tests": 33_296,
+    "lines of tests": 33_294,
 }
 
 
