@@ -215,12 +215,14 @@ def test_a_thousand_documents_of_each_format(tmp_path, kind):
     assert reading.counts == {"documents": 1000, "kept whole": 1000} | unread
 
 
-def test_files_that_a_section_of_a_recipe_names_decide_what_an_adaptation_is_made_of(tmp_path):
+def test_files_that_a_section_of_a_recipe_names_decide_what_it_is_made_of(tmp_path, monkeypatch):
     wanted = Request(str(section_of_a_recipe(tmp_path)), tmp_path / "out", "model")
     before = wanted.identity()
-    with (tmp_path / "beir" / "corpus.jsonl").open("a") as file:
-        file.write('\n{"_id": "another", "text": "A text that came later."}\n')
+    (tmp_path / "beir" / "corpus.jsonl").write_text('{"_id": "another", "text": "A text that came later."}')
     assert {name for name, of in wanted.identity().items() if of != before[name]} == {"files of documents"}
+    monkeypatch.setattr("pyserini_ance.data.formats.docstrings.Docstrings.files", None)
+    (tmp_path / "data.yaml").write_text("{kind: docstrings}")
+    assert wanted.identity()["files of documents"] != before["files of documents"]
 
 
 def test_records_without_an_id_have_their_number_and_need_a_text(tmp_path):

@@ -37,9 +37,7 @@ def test_each_query_is_in_json(flags, tmp_path):
 
 
 @pytest.mark.parametrize("output", ["/dev/stdout", "-"])
-def test_measures_are_written_to_standard_output_and_the_table_to_standard_error(
-    flags, capfd, monkeypatch, output
-):
+def test_measures_go_to_standard_output_and_the_table_to_standard_error(flags, capfd, monkeypatch, output):
     monkeypatch.setattr(sys, "stdout", sys.stdout)
     evaluate.main([*flags, "--output", output])
     said = capfd.readouterr()
