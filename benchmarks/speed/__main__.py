@@ -51,12 +51,12 @@ def measure(
     from benchmarks.speed.machine import describe_machine
     from benchmarks.speed.report import as_text, machine_as_text, write_results
     from benchmarks.speed.rounds import contest
-    from pyserini_ance.encoders.weights import quiet_transformers
+    from pyserini_ance.encoders.weights import quiet_loading
 
     names = list(BENCHMARKS) if "all" in benchmarks else list(dict.fromkeys(benchmarks))
     if unknown := set(names) - BENCHMARKS.keys():
         raise ValueError(f"no benchmark {unknown.pop()!r}; benchmarks: {', '.join(BENCHMARKS)}, all")
-    quiet_transformers()
+    quiet_loading()
     os.environ.update(dict.fromkeys(THREADS, str(threads)))  # contenders read it when they load libraries
     machine, results = {**describe_machine(), "threads": threads}, []
     print(machine_as_text(machine), end="\n\n", flush=True)

@@ -34,7 +34,7 @@ from benchmarks.speed.searching import plain_search, recall, vectors
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.encoder import to_host
 from pyserini_ance.encoders.load_save import load_encoder
-from pyserini_ance.encoders.weights import quiet_transformers
+from pyserini_ance.encoders.weights import quiet_loading
 from pyserini_ance.evaluation.tables import table
 from pyserini_ance.storage.files import write_json
 from pyserini_ance.vectors.search import searcher
@@ -129,7 +129,7 @@ def main(
         raise typer.BadParameter(f"unknown part {unknown.pop()}; parts: {', '.join(NAMES)}")
     if device != "cpu" and not torch.cuda.is_available():
         raise typer.BadParameter("torch finds no GPU; `--device cpu --small` tries the script without one")
-    quiet_transformers()
+    quiet_loading()
     with TemporaryDirectory(prefix="pyserini_ance.") as folder:
         bench = Bench(device, SMALL if small else Sizes(), Path(folder), 60 * minutes)
         machine = describe_machine() | {"device": device, "precision": bench.precision, "peaks": bench.peaks}

@@ -26,10 +26,13 @@ from pyserini_ance.data.collection_files import write_judgments, write_lines
 from pyserini_ance.data.formats.lines import names_of_file
 from pyserini_ance.data.texts import text_key
 from pyserini_ance.data.trec import Qrels
+from pyserini_ance.encoders.initial import initial_encoder
 from pyserini_ance.llm import Server, announcement
+from pyserini_ance.pipeline.data_checks import check_splits
 from pyserini_ance.pipeline.mining import read_data
 from pyserini_ance.recipe.models import cache_folder
-from pyserini_ance.runs.any_encoder import encoder_settings, load_any_encoder
+from pyserini_ance.recipe.yaml_text import to_yaml
+from pyserini_ance.runs.any_encoder import encoder_settings
 from pyserini_ance.runs.rundir import RECIPE, RunDir, load_recipe
 from pyserini_ance.storage.files import copy_whole, read_json_object, sha256_json, write_json, write_whole
 from pyserini_ance.storage.publish import whole_folder
@@ -124,9 +127,11 @@ def prepare(request: Request, overrides: Sequence[str], plans: bool = False) -> 
 
 def _write_data(request: Request, data: Path, new: Path, overrides: Sequence[str], plans: bool) -> str:
     """Write documents, queries, judgments and the recipe into `new`, which becomes `data`."""
-    write_whole(new / RECIPE, CHECKED)
-    load_recipe(new / RECIPE, *overrides)
-    scale = 20 if load_any_encoder(request.model).config.normalize else 1
+    encoder, is_local = encoder_settings(request.model), Path(request.model).is_dir()
+    encoder["model"] = str(Path(encoder["model"]).absolute()) if is_local else request.model
+    write_whole(new / RECIPE, CHECKED + to_yaml({"encoder": encoder}))
+    recipe = load_recipe(new / RECIPE, *overrides)
+    scale = 20 if initial_encoder(recipe.encoder, recipe.seed).config.normalize else 1
     queries = read_queries(request.queries, request.judgments, request.source, cache_folder())
     reading, cuts = Reading(), not queries.judgments
     passages = read_passages(request.documents, reading, cuts, request.others)
@@ -145,12 +150,9 @@ def _write_data(request: Request, data: Path, new: Path, overrides: Sequence[str
     max_passages = MAX_PASSAGES if num_long > LONG_SHARE * len(whole) else None
     held_out = {name: judged[name] for name in ("dev", "test")} if judged.keys() >= {"dev", "test"} else {}
     names = [*judged] if supervision == "judged" else [supervision, *(held_out or [COMPARED])]
-    encoder = encoder_settings(request.model)
-    model = Path(request.model)
-    if not (model / RECIPE).is_file():  # the model of a run has a folder of its own
-        encoder["model"] = str(model.absolute()) if model.is_dir() else request.model
     write_whole(new / RECIPE, recipe_text(data, encoder, supervision, names, max_passages, scale))
     recipe = load_recipe(new / RECIPE, *overrides)
+    check_splits(recipe, names)
     read = recipe.encoder.tokenization.document
     num_read = read.length_tokens * read.passages * WORDS // TOKENS
     lines = [reading.as_text(), _describe(queries, judged, supervision, request)]

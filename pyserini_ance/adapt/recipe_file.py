@@ -17,7 +17,6 @@ METHODS = {
 # Has the stages and splits of any recipe below, to check overrides before documents are read.
 _SPLITS = ", ".join(f"{name}: x" for name in ("train", "dev", "test", COMPARED, *METHODS))
 CHECKED = f"""extends: [_base/adapt, _methods/distilled, _methods/unjudged]
-encoder: {{model: x}}
 data: {{kind: beir, folder: x, splits: {{{_SPLITS}}}}}
 """
 

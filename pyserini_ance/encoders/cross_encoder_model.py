@@ -10,12 +10,7 @@ from pyserini_ance.encoders.hardware import DTYPES, Precision
 from pyserini_ance.encoders.hub import find_model
 from pyserini_ance.encoders.inference_copy import transformers_in
 from pyserini_ance.encoders.towers import longest_input
-from pyserini_ance.encoders.weights import (
-    check_vocabulary,
-    check_weight_files,
-    load_weights,
-    quiet_transformers,
-)
+from pyserini_ance.encoders.weights import check_vocabulary, check_weight_files, load_weights, quiet_loading
 
 BATCH_PAIRS = 32
 Pair = tuple[str, str]  # a query and a document
@@ -37,7 +32,7 @@ class CrossEncoderModel:
         from sentence_transformers import CrossEncoder as Model
         from transformers import AutoModelForSequenceClassification
 
-        quiet_transformers()
+        quiet_loading()
         # By default, transformers 5 uses the precision in which the weights were saved.
         weights = {"dtype": DTYPES[precision]}
         self.name = model

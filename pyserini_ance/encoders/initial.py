@@ -190,7 +190,7 @@ def _foreign_modules(
     else:
         if config.pooling is None and released.is_decoder(written):
             raise ValueError(
-                f"{source} is a decoder; set encoder.pooling, for the last token's vector to lasttoken"
+                f"{source} is a decoder; set encoder.pooling, or --encoder-settings pooling, to lasttoken"
             )
         released.check_code(source, written)
         first = transformer(source, tokenizer)
@@ -210,6 +210,5 @@ def _check_left_out(config: EncoderConfig, source: str) -> None:
     if EncoderConfig.model_validate(config.model_dump(exclude_unset=True)) != config:
         raise ValueError(
             f"{source} is a sentence-transformers model that was not in the hub's cache when the settings "
-            "were read. It is now: start again, and prompts and lengths that are left out are taken from its "
-            "files"
+            "were read. It is now: start again, and its files give the prompts and lengths that are left out"
         )

@@ -16,7 +16,7 @@ from pyserini_ance.encoders.released import check_report
 from pyserini_ance.encoders.sentence_transformers_files import MODEL as MODEL_FILE
 from pyserini_ance.encoders.sentence_transformers_files import MODULES as MODULES_FILE
 from pyserini_ance.encoders.sentence_transformers_files import modules_of
-from pyserini_ance.encoders.weights import adapter_base, load_weights, quiet_transformers
+from pyserini_ance.encoders.weights import adapter_base, load_weights, quiet_loading
 from pyserini_ance.storage.files import read_json, write_json
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def transformer(source: str, tokenizer: "PreTrainedTokenizerBase") -> Any:
     """
     from transformers import AutoModel
 
-    quiet_transformers()
+    quiet_loading()
     if adapter_base(source) is None:
         return _plain(_checked()(source))
     model, report = load_weights(AutoModel, source)
@@ -90,7 +90,7 @@ def load_modules(source: str, sides: Sequence[Side]) -> Layers:
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.base.modules import Router
 
-    quiet_transformers()
+    quiet_loading()
     types = {module.type for side in sides for module in modules_of(source, side)}
     is_theirs = re.compile(r"sentence_transformers\..*\.Transformer").fullmatch
     checked = {name: _checked() for name in types if is_theirs(name)}

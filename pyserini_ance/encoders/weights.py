@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 ADAPTER = "adapter_config.json"  # of peft
 
 
-def quiet_transformers() -> None:
+def quiet_loading() -> None:
     """Silence transformers' reports on loading; loading checks for missing and unexpected weights."""
     from transformers.utils import logging as transformers_logging
 
@@ -28,7 +28,10 @@ def adapter_base(source: str) -> str | None:
     """The model to which peft's adapter in a folder or on the hub is added; None for any other model."""
     # A folder of weights on the hub has a config.json; nobody is asked about an adapter next to it.
     file = model_file(source, ADAPTER, download=model_file(source, "config.json") is None)
-    return None if file is None else str(read_json(file)["base_model_name_or_path"])
+    base = file and read_json(file)["base_model_name_or_path"]
+    if file and base is None:  # peft of a model in memory
+        raise ValueError(f"{file}: base_model_name_or_path is null; name the base model there")
+    return None if base is None else str(base)
 
 
 def found_base(source: str) -> str | None:
@@ -53,8 +56,7 @@ def check_weight_files(source: str, takes_adapters: bool = False) -> None:
     if not takes_adapters and adapter_base(source):
         raise ValueError(
             f"{source} has an adapter ({ADAPTER}), which is not loaded here; merge it into its base model "
-            "first (peft: merge_and_unload) and pass the merged model. For the base model alone, remove the "
-            "adapter's files from a copy"
+            "first (peft: merge_and_unload), or for the base model alone remove its files from a copy"
         )
     for path in sorted(Path(source).rglob("*.safetensors")):
         try:
@@ -71,7 +73,7 @@ def load_weights(loader: Any, source: str, **options: Any) -> tuple[Any, dict[st
 
     Raises RuntimeError for weights of other sizes than the configuration's.
     """
-    quiet_transformers()
+    quiet_loading()
     path = None if "state_dict" in options else source
     # By default, transformers 5 uses the precision in which the weights were saved.
     options |= {"dtype": torch.float32, "output_loading_info": True, "ignore_mismatched_sizes": True}
@@ -88,8 +90,7 @@ def check_sizes(report: Mapping[str, Any], source: str) -> None:
         name, found, expected = mismatched[0]
         raise RuntimeError(
             f"{source}: {len(mismatched)} weights do not have the sizes of config.json, first {name}: "
-            f"{tuple(found)}, expected {tuple(expected)}; weights and config.json are of different models: "
-            "fetch both again"
+            f"{tuple(found)}, expected {tuple(expected)}; the files are of two models: fetch both again"
         )
 
 

@@ -3,6 +3,7 @@
 import difflib
 import importlib
 import pkgutil
+import re
 from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
@@ -22,6 +23,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import InitErrorDetails, PydanticCustomError, core_schema
 
 Key = tuple[str | int, ...]  # of a setting within others
+NUMBER = re.compile(r"(?!.*\b(bool|True|dict|tuple)\b).*\b(int|float)\b")  # annotations of numbers alone
 WORDS = ("build", "initial")  # values that are neither a path nor a name
 
 
@@ -61,14 +63,17 @@ class Settings(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def check_keys(cls, values: Any) -> Any:
-        """Report every unknown key at once, each at its own place, with the keys that there are."""
-        names = sorted(keys_of(cls))
-        unknown = [key for key in values if key not in names] if isinstance(values, dict) else []
-        problems = []
-        for key in map(str, unknown):
-            hint = cls.key_hint(key) or did_you_mean(key, names)
-            message = f"unknown key {key!r}{hint}; keys here: {', '.join(names)}"
-            problems.append(((key,), message, values.get(key)))
+        """Report every unknown key, with the keys that there are, and `true` for a number, all at once."""
+        fields, problems = keys_of(cls), []
+        for key, value in values.items() if isinstance(values, dict) else ():
+            if key not in fields:
+                hint = cls.key_hint(str(key)) or did_you_mean(str(key), sorted(fields))
+                message = f"unknown key {str(key)!r}{hint}; keys here: {', '.join(sorted(fields))}"
+            elif isinstance(value, bool) and NUMBER.match(str(fields[key].annotation)):
+                message = f"expected a number, not {str(value).lower()}"
+            else:
+                continue
+            problems.append(((str(key),), message, value))
         raise_problems(cls, problems)
         return values
 

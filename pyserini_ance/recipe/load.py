@@ -21,10 +21,7 @@ from pyserini_ance.recipe.yaml_text import copy_of, read_argument, read_yaml, to
 
 PACKAGE = Path(__file__).resolve().parents[1]
 # A wheel has the folder inside the package (setup.py: package_dir), a checkout next to it.
-SHIPPED = next(
-    (folder for folder in (PACKAGE / "recipes", PACKAGE.parent / "recipes") if folder.is_dir()),
-    PACKAGE / "recipes",
-)
+SHIPPED = PACKAGE / "recipes" if (PACKAGE / "recipes").is_dir() else PACKAGE.parent / "recipes"
 GRIDS = "_grids"
 EXAMPLE = "demo/ance"
 
@@ -108,10 +105,8 @@ def load(name: str | Path, *overrides: str) -> Recipe:
         _apply(raw, override)
     empty: dict = {"bm25": {}, "final_evaluation": {}}
     keeps_expect = all(key.startswith(KEEPS_EXPECT) for key, *_ in differences(empty | in_file, empty | raw))
-    shown = f"{path.resolve().parent.name}/{path.stem}".encode(errors="surrogateescape").decode(
-        errors="replace"
-    )
-    raw.setdefault("name", shown)
+    shown = f"{path.resolve().parent.name}/{path.stem}".encode(errors="surrogateescape")
+    raw.setdefault("name", shown.decode(errors="replace"))
     defaults = raw.pop("stage_defaults", {})
     if not isinstance(defaults, dict):
         raise ValueError(f"stage_defaults: expected a mapping of a stage's keys, got {defaults!r}")

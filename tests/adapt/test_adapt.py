@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 import pandas as pd
 import pytest
+from helpers.families import make_family
 from helpers.language_model import KEY, language_model
 from helpers.processes import CommandServer
 from helpers.server import serving
@@ -198,21 +199,15 @@ def test_questions_of_a_language_model_teach_and_cost_once(tmp_path, docs, tiny_
         assert set(model.asked.values()) == {1} and len(model.asked) == 100
     assert re.search(r"\d+ questions for 100 of 120 passages", text) and "what teaches: generated" in text
     assert adapt(wanted, SHORT) == text  # the server is gone
-    for name, other in (
-        ("budget", replace(wanted, server=server._replace(max_requests=120))),
-        ("prompt", wanted),
-    ):
-        if name == "prompt":
-            (wanted.output / "prompt.txt").write_text("Ask about {text}")
-        with pytest.raises(
-            ValueError, match=f"with other {name}; pass another --output, and copy .*questions into it"
-        ):
-            adapt(other, SHORT)
+    copy = "pass another --output, and copy .*questions into it"
+    with pytest.raises(ValueError, match=f"with other budget; {copy}"):
+        adapt(replace(wanted, server=server._replace(max_requests=120)), SHORT)
+    (wanted.output / "prompt.txt").write_text("Ask about {text}")
+    with pytest.raises(ValueError, match=f"with other prompt; {copy}"):
+        adapt(wanted, SHORT)
     assert sum("gets 120" in one for one in caplog.messages) == 1
-    assert (
-        "no test query is judged" in text
-        and "_methods/distilled" in (wanted.output / "recipe.yaml").read_text()
-    )
+    recipe = (wanted.output / "recipe.yaml").read_text()
+    assert "no test query is judged" in text and "_methods/distilled" in recipe
     written = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert not [path for path in written if KEY.encode() in path.read_bytes()] and KEY not in caplog.text
 
@@ -264,12 +259,14 @@ def test_what_a_plan_encodes_the_run_does_not_encode_again(tmp_path, docs, tiny_
 
 
 def test_an_encoder_may_be_an_adaptation_and_two_documents_have_no_common_id(
-    tmp_path, docs, tiny_bert, finished
+    tmp_path, docs, tiny_bert, finished, monkeypatch
 ):
     start = finished["extracted"].output
     assert encoder_source(start) == str(start / "run" / "model")
-    first = Request(str(docs), tmp_path / "again", str(start))
+    monkeypatch.chdir(start.parent)
+    first = Request(str(docs), tmp_path / "again", start.name)
     assert "what teaches: extracted" in adapt(first, SHORT)
+    assert load(first.output / "recipe.yaml").encoder.model == str(start / "run" / "model")
     (docs / "a.jsonl").write_text('{"id": "1", "text": "one"}\n{"id": "1", "text": "two"}\n')
     with pytest.raises(ValueError, match="two documents, '' and '', have the id '1'"):
         adapt(Request(str(docs), tmp_path / "new", str(tiny_bert)), SHORT)
@@ -277,6 +274,20 @@ def test_an_encoder_may_be_an_adaptation_and_two_documents_have_no_common_id(
         adapt(first, SHORT)
     with pytest.raises(FileExistsError, match="docs is no adaptation: it lacks .*adapt.json; pass"):
         adapt(replace(first, output=docs), SHORT)
+
+
+def test_overrides_of_the_encoder_count_before_data_is_made(tmp_path, docs, tiny_bert):
+    wanted = request(tmp_path, docs, make_family(tmp_path / "decoder", "Qwen3"), "q.csv", "j.csv")
+    for given, is_unit in (([], False), (["encoder.normalize=true"], True)):
+        shutil.rmtree(wanted.output, ignore_errors=True)
+        wanted.output.mkdir()
+        prepare(wanted, [*SHORT, "encoder.pooling=lasttoken", *given])
+        written = (wanted.output / "recipe.yaml").read_text()
+        assert ("scale: 1" in written, "normalize" in written) == (not is_unit, False)
+    unjudged = Request(str(docs), tmp_path / "unjudged", str(tiny_bert), tmp_path / "q.csv")
+    with pytest.raises(ValueError, match="split names 'dev', .* stages.unjudged.evaluate=null"):
+        adapt(unjudged, [*SHORT, "stage_defaults.evaluate.every_steps=1"])
+    assert not (unjudged.output / "data").exists()
 
 
 def test_what_cannot_be_read_leaves_no_folder(tmp_path, tiny_bert, capsys):
@@ -300,22 +311,10 @@ def test_what_cannot_be_read_leaves_no_folder(tmp_path, tiny_bert, capsys):
 
 
 @pytest.mark.parametrize(
-    ("words", "passages", "says"),
-    [
-        (
-            [900] * 3 + [100] * 97,
-            False,
-            "3 documents: the encoder reads about 200 words, and not what follows",
-        ),
-        (
-            [900] * 3 + [300] * 97,
-            True,
-            "3 documents: the encoder reads about 800 words, and not what follows",
-        ),
-        ([300] * 100, True, None),
-    ],
+    ("words", "passages", "reads"),
+    [([900] * 3 + [100] * 97, False, 100), ([900] * 3 + [300] * 97, True, 400), ([300] * 100, True, None)],
 )
-def test_judged_documents_are_read_whole_or_it_is_said(tmp_path, tiny_bert, words, passages, says):
+def test_judged_documents_are_read_whole_or_it_is_said(tmp_path, tiny_bert, words, passages, reads):
     (tmp_path / "docs").mkdir()
     for number, count in enumerate(words):
         (tmp_path / "docs" / f"{number}.txt").write_text(" ".join(f"w{number}x{i}" for i in range(count)))
@@ -324,9 +323,10 @@ def test_judged_documents_are_read_whole_or_it_is_said(tmp_path, tiny_bert, word
     (tmp_path / "j.csv").write_text(f"query,file\n{rows}")
     wanted = request(tmp_path, tmp_path / "docs", tiny_bert, "q.csv", "j.csv")
     wanted.output.mkdir()
-    text = prepare(wanted, [*SHORT, "encoder.tokenization.document.length_tokens=256"])
+    text = prepare(wanted, [*SHORT, "encoder.tokenization.document.length_tokens=128"])
     assert "100 documents, 100 kept whole\n" in text
-    assert ("the encoder reads about" in text) == bool(says) and (says or "") in text
+    says = f"3 documents: the encoder reads about {reads} words, and not what follows"
+    assert ("the encoder reads about" in text, says in text) == (bool(reads), bool(reads))
     assert ("passages: 4" in (wanted.output / "recipe.yaml").read_text()) == passages
     assert "12 test queries: too few for a verdict (30); judge about 27 more" in text
     assert "without judgments: 2; 5 queries with the text of another" in text

@@ -36,8 +36,8 @@ def narrow(folder) -> None:
     (folder / "config.json").write_text(json.dumps({**config, "hidden_size": 16}))
 
 
-def with_adapter(folder) -> None:
-    (folder / ADAPTER).write_text('{"peft_type": "LORA", "base_model_name_or_path": "some/base"}')
+def with_adapter(folder, base="some/base") -> None:
+    (folder / ADAPTER).write_text(json.dumps({"peft_type": "LORA", "base_model_name_or_path": base}))
 
 
 def adapter_alone(folder) -> None:
@@ -61,6 +61,7 @@ def with_new_word(folder) -> None:
         ("bert", encoder, with_adapter, ConnectionError, BASE),
         ("bert", encoder, adapter_alone, ConnectionError, BASE),
         ("bert", partial(foreign_settings, given={"pooling": "mean"}), adapter_alone, ConnectionError, BASE),
+        ("bert", encoder, partial(with_adapter, base=None), ValueError, "_path is null; name the base model"),
         ("cross_encoder", cross_encoder, with_adapter, ValueError, MERGED),
         ("cross_encoder", config_file, adapter_alone, ValueError, MERGED),
         ("bert", encoder, with_new_word, ValueError, IDS),

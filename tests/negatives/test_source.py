@@ -32,9 +32,8 @@ def test_random_draws_are_uniform_over_non_positives(split_of):
     pairs = Counter(map(tuple, drawn.tolist()))
     assert set(pairs) == set(permutations([0, 1, 3, 4], 2))
     expected = 6000 / 12
-    assert (
-        sum((count - expected) ** 2 / expected for count in pairs.values()) < 31.3
-    )  # 11 degrees of freedom, p = 0.001
+    # 11 degrees of freedom, p = 0.001
+    assert sum((count - expected) ** 2 / expected for count in pairs.values()) < 31.3
 
 
 @pytest.mark.parametrize("source", [Random(num_negatives=3), Ann(num_negatives=3)])

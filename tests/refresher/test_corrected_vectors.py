@@ -83,10 +83,8 @@ def test_the_sample_is_exact_and_the_others_are_mapped(recipe, tmp_path):
     np.testing.assert_allclose(corrected[~same], expected[~same], atol=1e-4)
     assert "document_vectors" not in vars(snapshot)
     scores = snapshot.query_vectors @ corrected.T
-    assert (
-        snapshot.search("query", np.arange(15), "document", 4)[1].tolist()
-        == np.argsort(-scores)[:, :4].tolist()
-    )
+    found = snapshot.search("query", np.arange(15), "document", 4)[1]
+    assert found.tolist() == np.argsort(-scores)[:, :4].tolist()
     pairs = np.arange(15), np.arange(15, 30)
     np.testing.assert_allclose(snapshot.score(snapshot.query_vectors, *pairs), scores[pairs], rtol=1e-5)
     nearest = snapshot.search("document", pairs[1], "document", 1)[1][:, 0]
@@ -126,9 +124,8 @@ def test_below_the_bound_all_documents_are_encoded_and_become_the_base(
     assert [report["documents"] for report in reports] == [30, 45, 15]
     assert [report.get("base") for report in reports] == [None, 0, 2]
     assert [base_before(run, "a", step, SAMPLE) for step in (0, 2, 4, 9)] == [None, 0, 2, 2]
-    assert (
-        "step 2: corrected vectors have recall 0.400, less than min_recall 0.5: all documents" in caplog.text
-    )
+    says = "step 2: corrected vectors have recall 0.400, less than min_recall 0.5: all documents"
+    assert says in caplog.text
     _, whole = made(tmp_path / "whole", small_recipe({"a": {**STAGE, "refresh": {"every_steps": 2}}}), 0, 2)
     tables = [
         open_generation(RunDir(tmp_path / name).generation("a", 2), {}).tables["query", 0]

@@ -76,7 +76,7 @@ def _numbered(records: Callable[[], Iterator[Any]], where: Path) -> Iterator[Rec
             if not isinstance(values.get("text"), str) and hasattr(record, DEFAULT):
                 values[DEFAULT] = record.default_text()
             yield Record(Line(where, number, ""), values)
-    except (RuntimeError, UnicodeError, EOFError, zlib.error) as error:  # parsers do not report the position
+    except (RuntimeError, OSError, UnicodeError, EOFError, zlib.error) as error:  # which names no position
         problem = f"ir_datasets stops here ({type(error).__name__}: {error})"
         cure = "follow its message, or delete its file so that it is downloaded again"
         raise Line(where, number + 1, "").error(problem, "files that it can read", cure) from error

@@ -76,10 +76,10 @@ def test_without_a_text_field_the_default_text_is_used(package):
     assert collection.split("test").queries.columns == {"text": ["a topic"]}
 
 
-def broken(*records):
+def broken(*records, error=RuntimeError):
     """Records, after which the parser of ir_datasets stops."""
     yield from records
-    raise RuntimeError("expected 4 columns, got 3")
+    raise error("expected 4 columns, got 3")
 
 
 @pytest.mark.parametrize(
@@ -91,6 +91,7 @@ def broken(*records):
         ("beir/few", "x", {"queries": [Query(None, "text")]}, "x/queries, line 1: id None; expected a str"),
         ("beir/few", "x", {"qrels": [Judged("q1", "d1", 1.5, "0")]}, "x/qrels, line 1: relevance 1.5; expec"),
         ("beir/few", "x", {"qrels": broken(QRELS[0])}, r"x/qrels, line 2: ir_datasets stops here \(RuntimeE"),
+        ("beir/few", "x", {"qrels": broken(error=OSError)}, r"x/qrels, line 1: ir_datasets stops here \(OSE"),
     ],
 )
 def test_missing_and_malformed_data_is_named(package, documents, split, part, message):
