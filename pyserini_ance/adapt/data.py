@@ -28,8 +28,8 @@ from pyserini_ance.data.texts import text_key
 from pyserini_ance.data.trec import Qrels
 from pyserini_ance.encoders.initial import initial_encoder
 from pyserini_ance.llm import Server, announcement
-from pyserini_ance.pipeline.data_checks import check_splits
 from pyserini_ance.pipeline.mining import read_data
+from pyserini_ance.pipeline.preparation import recipe_data
 from pyserini_ance.recipe.models import cache_folder
 from pyserini_ance.recipe.yaml_text import to_yaml
 from pyserini_ance.runs.any_encoder import encoder_settings
@@ -152,7 +152,7 @@ def _write_data(request: Request, data: Path, new: Path, overrides: Sequence[str
     names = [*judged] if supervision == "judged" else [supervision, *(held_out or [COMPARED])]
     write_whole(new / RECIPE, recipe_text(data, encoder, supervision, names, max_passages, scale))
     recipe = load_recipe(new / RECIPE, *overrides)
-    check_splits(recipe, names)
+    recipe_data(recipe)  # checks the names of splits
     read = recipe.encoder.tokenization.document
     num_read = read.length_tokens * read.passages * WORDS // TOKENS
     lines = [reading.as_text(), _describe(queries, judged, supervision, request)]

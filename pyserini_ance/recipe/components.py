@@ -23,7 +23,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import InitErrorDetails, PydanticCustomError, core_schema
 
 Key = tuple[str | int, ...]  # of a setting within others
-NUMBER = re.compile(r"(?!.*\b(bool|True|dict|tuple)\b).*\b(int|float)\b")  # annotations of numbers alone
+NUMBER = re.compile(r"(?!.*(\bbool|Literal\[\w|\bdict|\btuple)).*\b(int|float)\b")  # of no other type
 WORDS = ("build", "initial")  # values that are neither a path nor a name
 
 

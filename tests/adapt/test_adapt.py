@@ -278,7 +278,8 @@ def test_an_encoder_may_be_an_adaptation_and_two_documents_have_no_common_id(
 
 def test_overrides_of_the_encoder_count_before_data_is_made(tmp_path, docs, tiny_bert):
     wanted = request(tmp_path, docs, make_family(tmp_path / "decoder", "Qwen3"), "q.csv", "j.csv")
-    for given, is_unit in (([], False), (["encoder.normalize=true"], True)):
+    more = [f"data.splits.more={tmp_path / 'more.tsv'}", "final_evaluation.split=[dev, test, more]"]
+    for given, is_unit in (([], False), (["encoder.normalize=true", *more], True)):
         shutil.rmtree(wanted.output, ignore_errors=True)
         wanted.output.mkdir()
         prepare(wanted, [*SHORT, "encoder.pooling=lasttoken", *given])

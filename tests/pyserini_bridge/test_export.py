@@ -114,8 +114,7 @@ def test_flags(made):
     queries, documents = flags(LAST, query="Query:{text}")
     assert queries == ["--l2-norm", "--max-length", "64", "--query-prefix", "Query:"]
     assert documents[:3] == ["--l2-norm", "--prefix", ""]
-    two_lines = choose(made(**settings(LAST, query="Find a passage\nQuery:{text}")))
-    assert two_lines[0] == (OURS, "qwen3")  # a run keeps a command as one line
+    assert choose(made(**settings(LAST, query="Find\nQuery:{text}")))[0] == (OURS, "qwen3")  # two lines
 
 
 def test_each_tower_of_a_pair_is_tried_in_its_own_folder(made, tmp_path):
