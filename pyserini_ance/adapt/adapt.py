@@ -119,13 +119,12 @@ def deliver(run: RunDir, chosen: str) -> list[str]:
 def _train(recipe: Recipe, run: RunDir) -> None:
     """Train the recipe, or go on with its run, also to make again a model or an index that it lacks. Raises
     ValueError if that has ended with another recipe."""
-    if run.measures.exists():
-        before = run.read_recipe()
-        if (config_hash(before), before.seed) != (config_hash(recipe), recipe.seed):
-            raise ValueError(
-                f"{run.folder} was trained with another {RECIPE} or other overrides; remove it to train "
-                "again, or pass another --output"
-            )
+    before = run.read_recipe() if run.measures.exists() else recipe
+    if (config_hash(before), before.seed) != (config_hash(recipe), recipe.seed):
+        raise ValueError(
+            f"{run.folder} was trained with another {RECIPE} or other overrides; remove it to train again, "
+            "or pass another --output"
+        )
     if not all(path.exists() for path in (run.measures, run.model, run.index / "docid")):
         resume = run.can_resume
         try:

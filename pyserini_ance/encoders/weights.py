@@ -56,7 +56,7 @@ def check_weight_files(source: str, takes_adapters: bool = False) -> None:
     if not takes_adapters and adapter_base(source):
         raise ValueError(
             f"{source} has an adapter ({ADAPTER}), which is not loaded here; merge it into its base model "
-            "first (peft: merge_and_unload), or for the base model alone remove its files from a copy"
+            "first (peft: merge_and_unload), or for the base model remove the adapter's files from a copy"
         )
     for path in sorted(Path(source).rglob("*.safetensors")):
         try:

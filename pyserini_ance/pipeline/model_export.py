@@ -188,7 +188,7 @@ class Proof:
 
     def of_export(self, folder: Path) -> dict[str, Any]:
         """Compare an exported encoder in all libraries; what `measures.json` says. The flags of Pyserini's
-        commands are those of a stock class if it computes the same vectors, by one line, else of ours."""
+        commands are a stock class's if its vectors are the same and its prefix is one line, else ours."""
         tokenization, exported = self.config.tokenization, dict[str, Any]()
         found: dict[str, Difference | None] = {
             SENTENCE_TRANSFORMERS: self.by_sentence_transformers(folder),

@@ -23,7 +23,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import InitErrorDetails, PydanticCustomError, core_schema
 
 Key = tuple[str | int, ...]  # of a setting within others
-NUMBER = re.compile(r"(?!.*(\bbool|Literal\[\w|\bdict|\btuple)).*\b(int|float)\b")  # of no other type
+NUMBER = re.compile(r"(?!.*(\bbool|Literal\[\w|\bdict|\btuple)).*\b(int|float)\b")  # of a number
 WORDS = ("build", "initial")  # values that are neither a path nor a name
 
 
@@ -70,7 +70,7 @@ class Settings(BaseModel):
                 hint = cls.key_hint(str(key)) or did_you_mean(str(key), sorted(fields))
                 message = f"unknown key {str(key)!r}{hint}; keys here: {', '.join(sorted(fields))}"
             elif isinstance(value, bool) and NUMBER.match(str(fields[key].annotation)):
-                message = f"expected a number, not {str(value).lower()}"
+                message = "expected a number"
             else:
                 continue
             problems.append(((str(key),), message, value))
@@ -210,18 +210,13 @@ COMPONENT_GROUPS = {
 
 
 @cache
-def files_of_kinds(group: str) -> dict[str, str]:
+def kinds(group: str) -> dict[str, str]:
     """{kind: module} of a group of components (a key of COMPONENT_GROUPS), sorted; imports no component."""
     package = importlib.import_module(COMPONENT_GROUPS[group][0])
     shared = getattr(package, "SHARED_FILES", {})
     others = {*getattr(package, "NOT_KINDS", ()), *shared.values()}
     own = {m.name: m.name for m in pkgutil.iter_modules(package.__path__) if m.name not in others}
     return dict(sorted({**own, **shared}.items()))
-
-
-def kinds(group: str) -> list[str]:
-    """The kinds of a group of components, sorted; imports none of them."""
-    return list(files_of_kinds(group))
 
 
 def component_class(group: str, kind: str) -> type[Component]:
@@ -238,7 +233,7 @@ def component_class(group: str, kind: str) -> type[Component]:
             raise ValueError(f"kind {kind!r} cannot be imported: {error}; {cure}") from error
         check_base(group, imported, f"kind {kind!r}")
         return imported
-    files = files_of_kinds(group)
+    files = kinds(group)
     if kind not in files:
         module_name, dot, name = kind.rpartition(".")
         hint = f" (a class of your own is module:Class: {module_name + ':' + name!r})" if dot else ""
