@@ -35,9 +35,9 @@ def main() -> int | None:
     if name not in COMMANDS:
         from pyserini_ance.recipe.components import did_you_mean
 
-        raise ValueError(
-            f"unknown command {name!r}{did_you_mean(name, COMMANDS)}; commands: {', '.join(COMMANDS)}"
-        )
+        meant = did_you_mean(name, COMMANDS)
+        print(f"error: unknown command {name!r}{meant}; commands: {', '.join(COMMANDS)}", file=sys.stderr)
+        return 2  # as for other wrong arguments
     command = importlib.import_module(f"pyserini_ance.commands.{name.replace('-', '_')}")
     return command.main(sys.argv[2:])
 

@@ -10,7 +10,7 @@ from pyserini_ance.commands import parsing
 
 @parsing.command("pyserini-ance report runs/demo-ance")
 def main(
-    run: Annotated[Path, Argument(metavar="RUN", help="a run directory")],
+    run: Annotated[Path, Argument(metavar="RUN", file_okay=False, help="a run directory")],
     output: Annotated[Path | None, parsing.output_file("FILE.html", "default: RUN/report.html")] = None,
 ) -> None:
     """Write the report of a run as HTML.

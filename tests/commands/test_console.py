@@ -5,6 +5,7 @@ import sys
 import pytest
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
+from pyserini_ance.__main__ import main
 from pyserini_ance.commands import console
 from pyserini_ance.distributed.failures import PeerError
 
@@ -21,9 +22,11 @@ def _raise(error: BaseException):
         (lambda: _raise(FileNotFoundError(2, "gone", "a.txt")), 1, "error: no file or folder a.txt ("),
         (lambda: _raise(RuntimeError()), 1, "error: RuntimeError\n"),
         (lambda: _raise(KeyboardInterrupt()), 130, "interrupted\n"),
+        (main, 2, "error: unknown command 'trian' (did you mean 'train'?); commands: adapt, "),
     ],
 )
 def test_outcome_becomes_message_and_exit_code(outcome, code, stderr, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["pyserini-ance", "trian"])
     monkeypatch.delenv("PYSERINI_ANCE_DEBUG", raising=False)
     with pytest.raises(SystemExit) as exit:
         console.run(outcome)
