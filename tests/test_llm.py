@@ -161,10 +161,9 @@ def test_a_server_that_dies_ends_in_one_line_and_the_next_call_continues(journal
             ask(server, many, journal)
     answered = sum("answer" in line for line in lines_of(journal))
     assert answered >= 4 and model.asked.total() < 300
-    message = (
-        rf"{model.host} .*; {answered} of 300 texts were answered, which {journal} keeps; the same command"
-    )
-    assert re.match(message, str(error.value)) and "\n" not in str(error.value)
+    kept = f"{answered} of 300 texts were answered, which {journal} keeps"
+    said = str(error.value)
+    assert re.match(rf"{model.host} .*; {kept}; the same command", said) and "\n" not in said
     with language_model(lambda text, count: "another") as model:
         answers = ask(server._replace(url=model.url), many, journal)
         assert answers.new == model.asked.total() == 300 - answered
@@ -242,15 +241,12 @@ def test_an_address_that_is_none_or_has_a_key_is_refused_and_not_shown(journal, 
 def test_the_announcement_names_host_texts_and_the_most_tokens():
     server = Server("https://models.example/v1", "small")
     most = sum(map(llm.max_tokens_of, TEXTS))
-    said = (
-        f"models.example gets 20 texts for small: at most {most:,} tokens, prompts and answers together, if "
-    )
-    said += "no request has to be repeated"
+    said = f"models.example gets 20 texts for small: at most {most:,} tokens, prompts and answers together, "
+    said += "if no request has to be repeated"
     assert llm.announcement(server, TEXTS) == said
     limited = llm.announcement(server._replace(max_requests=7, max_tokens=1000), TEXTS, "passages")
-    assert limited.startswith(
-        "models.example gets 20 passages for small, in at most 7 requests: at most 1,000 "
-    )
+    expected = "models.example gets 20 passages for small, in at most 7 requests: at most 1,000 "
+    assert limited.startswith(expected)
 
 
 def test_fields_of_a_prompt(tmp_path):

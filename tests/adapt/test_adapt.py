@@ -258,9 +258,7 @@ def test_what_a_plan_encodes_the_run_does_not_encode_again(tmp_path, docs, tiny_
         assert (wanted.output / name).read_bytes() == (unplanned / name).read_bytes()
 
 
-def test_an_encoder_may_be_an_adaptation_and_two_documents_have_no_common_id(
-    tmp_path, docs, tiny_bert, finished, monkeypatch
-):
+def test_an_encoder_may_be_an_adaptation_and_ids_are_unique(tmp_path, docs, tiny_bert, finished, monkeypatch):
     start = finished["extracted"].output
     assert encoder_source(start) == str(start / "run" / "model")
     monkeypatch.chdir(start.parent)

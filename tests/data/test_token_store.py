@@ -27,6 +27,7 @@ class Counting:
 
     def __init__(self, tokenizer):
         self.tokenizer, self.calls = TextTokenizer(tokenizer, Tokenization()), 0
+        self.specials = self.tokenizer.specials["query"]
 
     def __call__(self, records):
         self.calls += 1
@@ -38,9 +39,7 @@ def texts(values=tuple(TEXTS)) -> Texts:
 
 
 def store_in(folder, tokenize: Counting, values=tuple(TEXTS), vocabulary=100) -> TokenStore:
-    return open_or_build(
-        folder, texts(values), tokenize, tokenize.tokenizer.specials["query"], vocabulary, "texts"
-    )
+    return open_or_build(folder, texts(values), tokenize, tokenize.specials, vocabulary, "texts")
 
 
 @pytest.mark.parametrize("tokenizer", [wordpiece, minilm])
@@ -49,9 +48,7 @@ def test_batches_equal_plain_calls_of_the_tokenizer(tokenizer, in_memory, tmp_pa
     tokenizer = tokenizer()
     tokenize = Counting(tokenizer)
     if in_memory:
-        store = TokenStore.of_lists(
-            tokenize([{"text": text} for text in TEXTS]), tokenize.tokenizer.specials["query"]
-        )
+        store = TokenStore.of_lists(tokenize([{"text": text} for text in TEXTS]), tokenize.specials)
     else:
         store = store_in(tmp_path / "store", tokenize, vocabulary=len(tokenizer))
     rows = np.array([2, 1, 2, 0, 3, 5, 4])

@@ -56,10 +56,8 @@ def test_one_file_starts_on_a_laptop_in_a_ray_job_and_on_the_machines_of_a_cloud
     named = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "RECIPE": "demo/ance", "RUN": "run"}
 
     def said(**variables: str) -> list[str]:
-        script = ["bash", "train_ray.sh"]
-        done = subprocess.run(
-            script, cwd=tmp_path, env={**named, **variables}, capture_output=True, text=True
-        )
+        script, given = ["bash", "train_ray.sh"], {**named, **variables}
+        done = subprocess.run(script, cwd=tmp_path, env=given, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         return done.stdout.splitlines()
 

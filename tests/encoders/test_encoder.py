@@ -42,9 +42,8 @@ def test_what_cannot_be_encoded_is_named(encoder, texts, settings, message):
 def test_no_batch_waits_on_a_gpu(encoder, saved, records, precision):
     """Each is launched before the one before it is read."""
     on_gpu = load_encoder(saved(encoder), "meta")
-    tokens = TokenStore.of_lists(
-        on_gpu.tokenizer.ids("document", records), on_gpu.tokenizer.specials["document"]
-    )
+    tokenizer = on_gpu.tokenizer
+    tokens = TokenStore.of_lists(tokenizer.ids("document", records), tokenizer.specials["document"])
     with DeviceCounts() as counts:
         encoded = on_gpu.encode_on_device(tokens, np.arange(len(records)), "document", precision, 60)
         batches = list(to_host(encoded, tokens))

@@ -106,9 +106,7 @@ NOT_UNIT = ["encoder.normalize is False, .* trained with True", "encoder.layer_n
         ("any", FIRSTP, {**LIKE_ANCE, "pooling": "mean"}, ["encoder.pooling is 'mean', .* with 'cls'"]),
     ],
 )
-def test_settings_trained_otherwise_are_told(
-    ance, release, start, caplog, called, architecture, settings, said
-):
+def test_changed_settings_are_told(ance, release, start, caplog, called, architecture, settings, said):
     folder = release(ance_weights(ance), called, architectures=[architecture], output_embedding_size=16)
     tokenization = {key: value for key, value in settings.items() if key != "pooling"}
     others = {key: settings[key] for key in settings.keys() & {"pooling"}}

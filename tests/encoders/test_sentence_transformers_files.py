@@ -21,7 +21,7 @@ from pyserini_ance.runs.any_encoder import load_any_encoder
 
 TEXTS = ["the quick brown fox " * 30, "A lazy Dog"]
 PROMPTS = {"query": "query: ", "document": "title: "}
-TEXT = "sentence_bert_config.json"
+TEXT, TOKENIZER = "sentence_bert_config.json", "tokenizer_config.json"
 ROUTES = {"routes": lambda m, layers: [m.Router({name: layers() for name in ("query", "doc")})]}
 
 
@@ -268,12 +268,7 @@ def test_more_numbers_than_a_vector_has_are_refused(transformer, save):
         ("mean", "1_Pooling/config.json", {"include_prompt": False}, "left out of the pooling"),
         ("mean", TEXT, {"processor_kwargs": {"add_prefix_space": True}}, "sets add_prefix_space"),
         ("mean", TEXT, {"query_expansion": {"strategy": "min", "length": 9}}, "sets query_expansion"),
-        (
-            "mean",
-            "tokenizer_config.json",
-            {"truncation_side": "left"},
-            "tokenizer is 'left'; expected 'right'",
-        ),
+        ("mean", TOKENIZER, {"truncation_side": "left"}, "tokenizer is 'left'; expected 'right'"),
     ],
 )
 def test_what_this_package_lacks_is_refused(transformer, save, layers, file, settings, message):

@@ -87,9 +87,8 @@ def test_each_side_reads_texts_as_its_own_model_does(config, start, saved, stati
 def test_sides_that_read_texts_in_ways_they_must_share_are_refused(config, start, saved, tiny_bert):
     lowered = saved(start(tiny_bert, tokenization={**LENGTHS, "lowercase": True}))
     other = saved(start(tiny_bert))
-    with pytest.raises(
-        ValueError, match=r"differ in tokenization\.lowercase; set encoder\.tokenization\.lowercase for both"
-    ):
+    message = r"differ in tokenization\.lowercase; set encoder\.tokenization\.lowercase for both"
+    with pytest.raises(ValueError, match=message):
         config(lowered, tokenization={}, document={"model": str(other)})
 
 
@@ -126,7 +125,6 @@ def test_layers_that_a_side_lacks_are_refused_by_their_key(start, static, tiny_b
 
 
 def test_a_side_of_tied_towers_has_no_start_of_its_own(config, tiny_bert):
-    with pytest.raises(
-        ValueError, match="query is set, but the towers share their weights; set `tied: false`"
-    ):
+    message = "query is set, but the towers share their weights; set `tied: false`"
+    with pytest.raises(ValueError, match=message):
         config(tiny_bert, tied=True, query={"layers": [0]})

@@ -69,9 +69,7 @@ def with_new_word(folder) -> None:
         ("cross_encoder", cross_encoder, with_new_word, ValueError, IDS),
     ],
 )
-def test_files_that_do_not_fit_are_refused_by_name(
-    tmp_path, request, monkeypatch, start, load, change, error, message
-):
+def test_unfit_files_are_refused_by_name(tmp_path, request, monkeypatch, start, load, change, error, message):
     monkeypatch.setattr(hub, "_unreachable", lambda model, name: OSError("no route"))
     folder = shutil.copytree(request.getfixturevalue(f"tiny_{start}"), tmp_path / "model")
     load(str(folder))

@@ -34,9 +34,8 @@ def test_commits_are_recorded_at_start_and_at_each_resume(tmp_path):
     assert read_results(tmp_path) == {"run": str(tmp_path), "rows": [], "commits": [], "data": None}
     first, second = ({"commit": {"hash": digit * 40, "changed": digit == "2"}} for digit in "12")
     (tmp_path / "environment.json").write_text(json.dumps(first))
-    resumed = [
-        {"event": "resume", "environment": made} for made in (first, second, {"commit": None}, {})
-    ]  # the last of an older version
+    environments = (first, second, {"commit": None}, {})  # the last of an older version
+    resumed = [{"event": "resume", "environment": made} for made in environments]
     (tmp_path / "decisions.jsonl").write_text("".join(json.dumps(record) + "\n" for record in resumed))
     assert read_results(tmp_path)["commits"] == ["1111111", "2222222+"]
 

@@ -40,9 +40,8 @@ class DeviceCounts(TorchDispatchMode):
             return torch.ones((), dtype=args[0].dtype).item()
         if name in ("_to_copy", "copy_"):
             source = args[1] if name == "copy_" else args[0]
-            target = (
-                args[0].device if name == "copy_" else torch.device(kwargs.get("device") or source.device)
-            )
+            device = args[0].device if name == "copy_" else kwargs.get("device")
+            target = torch.device(device or source.device)
             if (source.device == META) != (target == META):
                 is_async = kwargs.get("non_blocking") or (name == "copy_" and len(args) > 2 and args[2])
                 way = "to host" if source.device == META else "to device"

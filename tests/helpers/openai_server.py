@@ -29,9 +29,8 @@ class OpenAiServer:
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 own.keys.add(self.headers["Authorization"])
-                self.say(
-                    *own.answer(self.path, json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-                )
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                self.say(*own.answer(self.path, json.loads(body)))
 
             def do_GET(self) -> None:
                 self.say(*own.answer(self.path, None))

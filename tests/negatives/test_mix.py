@@ -83,33 +83,14 @@ def test_shares_add_up(weights, sizes):
     assert shares(weights, sum(sizes)) == sizes
 
 
-def table(source: str, *candidates: list[int], generation: str = "a-00000000") -> NegativeTable:
-    """A candidate's score is its column."""
-    rows = np.array(candidates, np.int32)
-    scores = np.where(rows == PADDING, -np.inf, np.arange(rows.shape[1])).astype(np.float32)
-    anchors = np.arange(len(rows), dtype=np.int32)
-    made = NegativeTable("query", "document", anchors, rows, scores, source, {"known positives": 2})
-    return made.of_generation(generation)
-
-
 def test_a_sample_is_uniform_and_in_rank_order():
-    drawn = sample(table("ann", *[[4, 5, 6, 7]] * 6000), 2, np.random.default_rng(0))
-    counts = Counter(tuple(candidate for candidate, *_ in row) for row in entries(drawn))
+    rows = np.tile(np.array([4, 5, 6, 7], np.int32), (6000, 1))
+    table = NegativeTable("query", "document", np.arange(6000), rows, np.zeros(rows.shape), "ann")
+    drawn = sample(table, 2, np.random.default_rng(0))
+    counts = Counter(map(tuple, drawn.candidates.tolist()))
     assert set(counts) == set(combinations([4, 5, 6, 7], 2))
     # 5 degrees of freedom, p = 0.001
     assert sum((count - 1000) ** 2 / 1000 for count in counts.values()) < 20.5
-
-
-def entries(mixed: NegativeTable) -> list[list[tuple]]:
-    """(candidate, score, origin) of each anchor; padding must come last."""
-    found = []
-    arrays = (part.tolist() for part in (mixed.candidates, mixed.scores, mixed.origin))
-    for row, scores, origin in zip(*arrays, strict=True):
-        each = list(zip(row, scores, origin, strict=True))
-        count = sum(candidate != PADDING for candidate in row)
-        assert each[count:] == [(PADDING, -np.inf, 0)] * (len(row) - count)
-        found.append([(c, s, str(mixed.origins[o])) for c, s, o in each[:count]])
-    return found
 
 
 @pytest.fixture

@@ -123,10 +123,8 @@ class Faults:
             return False
         ended = self.server.wait(self.living.pop("trainer"))
         if ended["code"] != 0:
-            raise RuntimeError(
-                f"{self.run}: training ended with {ended['code']} after {self.kills} "
-                f"kills:\n{ended['stderr']}"
-            )
+            how = f"ended with {ended['code']} after {self.kills} kills:\n{ended['stderr']}"
+            raise RuntimeError(f"{self.run}: training {how}")
         if self.has_refresher:
             self.server.wait(self.living.pop("refresher"))  # it hears of the end
         self.finished.append(self.run)
@@ -199,16 +197,12 @@ def main() -> None:
         start = time.perf_counter()
         recipe = write_recipe(Path(name), args.refresh, args.precision)
         struck = strike(server, Path(name), recipe, args.kills, args.seed, args.pause, windows)
-        print(
-            f"{args.refresh}, {args.precision}: {struck.kills} kills, {len(struck.finished)} runs, "
-            f"{time.perf_counter() - start:.0f} seconds"
-        )
+        counted = f"{struck.kills} kills, {len(struck.finished)} runs"
+        print(f"{args.refresh}, {args.precision}: {counted}, {time.perf_counter() - start:.0f} seconds")
         for what, count in sorted(struck.killed.items()):
             print(f"{count:4}  {what}")
-        print(
-            "every run ended with the same weights, index, rankings, tables, decisions, metrics and "
-            "files, in all folders, as one left in peace"
-        )
+        what = "weights, index, rankings, tables, decisions, metrics and files"
+        print(f"every run ended with the same {what}, in all folders, as one left in peace")
 
 
 if __name__ == "__main__":

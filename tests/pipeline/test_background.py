@@ -61,9 +61,7 @@ def test_adoptions_are_exactly_so_many_steps_late(undisturbed):
     assert all(r["waited_seconds"] >= 0 for r in generations)
 
 
-def test_a_run_that_depends_on_time_resumes_with_what_it_had_taken_and_a_replay_repeats_it(
-    runs, tiny_bert, tmp_path
-):
+def test_a_run_that_depends_on_time_resumes_with_what_it_took_and_is_replayed(runs, tiny_bert, tmp_path):
     lengths = {side: {"length_tokens": 32} for side in ("query", "document")}
     teacher = {"kind": "encoder", "encoder": {"model": str(tiny_bert), "tokenization": lengths}}
     terms = {**STAGE["terms"], "vectors": {"loss": {"kind": "embed_distill"}, "teacher": teacher}}

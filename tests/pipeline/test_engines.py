@@ -130,9 +130,8 @@ def test_without_ray_or_a_cluster_the_cure_is_named(monkeypatch):
         ray_tasks._connected()
     monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: False))
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
-    with pytest.raises(
-        RuntimeError, match=r"cluster at RAY_ADDRESS=127\.0\.0\.1:1 \(.*refused\); start one with"
-    ):
+    message = r"cluster at RAY_ADDRESS=127\.0\.0\.1:1 \(.*refused\); start one with"
+    with pytest.raises(RuntimeError, match=message):
         ray_tasks._connected()
 
 
@@ -167,9 +166,7 @@ def test_a_server_gets_the_adapters_before_each_refresh(served, server, small_re
 
 
 @pytest.mark.long
-def test_weights_that_the_server_does_not_have_end_a_run_which_goes_on_without_it(
-    served, server, small_recipe, tmp_path
-):
+def test_weights_that_the_server_lacks_end_a_run_which_resumes_inline(served, server, small_recipe, tmp_path):
     recipe = recipe_file(small_recipe({"ance": STAGE}, **by_server(served)), tmp_path)
     command = [str(recipe), "--output", str(tmp_path / "run")]
     assert "30 vectors of ours have a cosine of" in server.run("train", command, code=1)["stderr"]

@@ -97,9 +97,7 @@ def export_a_pair(world: World, recipe: Recipe, folder: Path) -> tuple[str, dict
 
 
 @pytest.mark.parametrize("length, template, form, stock", FORMS)
-def test_a_pair_has_dprs_form_if_it_fits(
-    run_processes, small_recipe, tmp_path, length, template, form, stock
-):
+def test_a_pair_has_dpr_form_if_it_fits(run_processes, small_recipe, tmp_path, length, template, form, stock):
     """Which it does not cut; stock `auto` does, where BERT's form says. A pair that sentence-transformers can
     express keeps BERT's form."""
     document = f"document: {{length_tokens: 24, template: '{template}'}}"
@@ -250,9 +248,7 @@ def fuse_twice(world: World, recipe: Recipe, folder: Path) -> tuple[dict, dict]:
     return evaluator.hybrid_row("a"), evaluator.hybrid_row("a")
 
 
-def test_scaled_scores_are_summed_and_measured_once_as_the_printed_command_does(
-    with_bm25, run_processes, tmp_path
-):
+def test_scaled_scores_are_summed_and_measured_once_as_the_command_does(with_bm25, run_processes, tmp_path):
     """Pyserini writes all digits, this package those of a float32."""
     run = RunDir(tmp_path / "run")
     run.run_files.mkdir(parents=True)

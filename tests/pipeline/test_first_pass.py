@@ -39,12 +39,8 @@ def recipe(small_recipe, tiny_roberta, tmp_path_factory):
     kept["data"]["corpus"] = str(folder / "corpus.jsonl")
     tokenization = {"query": {"length_tokens": 512, "template": TEMPLATE}}
     tokenization["document"] = {"length_tokens": 32, "template": "{text}"}
-    encoder = {
-        "model": str(tiny_roberta),
-        "projection": 768,
-        "layer_norm": True,
-        "tokenization": tokenization,
-    }
+    encoder = {"model": str(tiny_roberta), "projection": 768, "layer_norm": True}
+    encoder["tokenization"] = tokenization
     made = {"extends": "_methods/ance-prf", **kept, "encoder": encoder, "stage_defaults": STAGE}
     made |= {"cache": str(folder / "cache"), "final_evaluation": {"precision": "fp32", "measures": ["RR@10"]}}
     path = folder / "ance-prf.yaml"
@@ -73,9 +69,8 @@ def test_each_split_has_the_contents_of_the_first_documents_as_fields(loaded):
     collection = read_collection(loaded)
     contents = dict(zip(collection.documents.ids, collection.documents.columns["text"], strict=True))
     for name, split in collection.splits.items():
-        found = [
-            [query[field] for field in FIELDS] for query in split.queries.take(range(len(split.queries)))
-        ]
+        queries = split.queries.take(range(len(split.queries)))
+        found = [[query[field] for field in FIELDS] for query in queries]
         expected = ranked_by_hand(loaded, collection, name)
         assert found == [[contents[id].strip() for id in ids] for ids in expected]
 
@@ -85,10 +80,8 @@ def test_tokens_are_those_of_pyserinis_feedback(loaded, tiny_roberta):
     from transformers import RobertaTokenizer
 
     collection, limit = read_collection(loaded), loaded.encoder.tokenization.query.length_tokens
-    stock, tokens = (
-        RobertaTokenizer.from_pretrained(tiny_roberta),
-        tokenize(loaded, collection).queries["train"],
-    )
+    tokens = tokenize(loaded, collection).queries["train"]
+    stock = RobertaTokenizer.from_pretrained(tiny_roberta)
     lengths = []
     for row, query in enumerate(collection.split("train").queries.take(range(15))):
         texts = [query["text"], *(query[field] for field in FIELDS)]

@@ -159,14 +159,11 @@ def test_other_settings_and_unfit_combinations_are_refused_at_once(recipe, small
     before = (tmp_path / "runs" / "grid.json").read_bytes()
     other = recipe_file(small_recipe({"b": STAGE}), tmp_path, "other")
     RunDir(tmp_path / "run").create("")
-
+    both = "seed: both a key of the --grid, whose values count, and an override; remove"
     for runs, fragment in (
         (runs_of(other, "seed=1,2"), "seed=1 holds a run with other settings (stages."),
         (runs_of(recipe, "stages.a.steps=2,-1"), "--grid, steps=-1: recipe "),
-        (
-            replace(runs_of(recipe, "seed=1,2"), overrides=["seed=5"]),
-            "seed: both a key of the --grid, whose values count, and an override; remove",
-        ),
+        (replace(runs_of(recipe, "seed=1,2"), overrides=["seed=5"]), both),
         (replace(runs_of(recipe, "seed=1,2"), folder=tmp_path / "run"), "run holds a run; pass another --o"),
     ):
         with pytest.raises((ValueError, FileExistsError)) as error:

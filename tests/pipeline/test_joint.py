@@ -12,12 +12,8 @@ from pyserini_ance.pipeline.preparation import read_collection
 from pyserini_ance.recipe.load import load
 from pyserini_ance.storage.files import read_json, read_json_lines
 
-ASKED = {
-    "few": range(4),
-    "many": range(6, 17),
-    "few-test": range(18, 23),
-    "many-test": range(22, 30),
-}  # a question for each of these documents
+# A question for each of these documents.
+ASKED = {"few": range(4), "many": range(6, 17), "few-test": range(18, 23), "many-test": range(22, 30)}
 MEASURES = {"nDCG@10": nDCG @ 10, "R@20": R @ 20}
 
 

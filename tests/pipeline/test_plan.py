@@ -104,11 +104,8 @@ def test_documents_that_a_stage_encodes(stage, encoded):
     [
         ({}, {}, {0, 4}),
         ({"mode": "async", "adopt": 2}, {}, {0, 4}),
-        (
-            {"mode": "async", "adopt": 2},
-            {"mode": "sync"},
-            set(),
-        ),  # training would wait for what it hands over
+        # Training would wait for what it hands over.
+        ({"mode": "async", "adopt": 2}, {"mode": "sync"}, set()),
         ({"initial_model": "previous_stage"}, {}, {4}),  # other weights mine the first tables
     ],
 )

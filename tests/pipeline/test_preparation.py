@@ -23,10 +23,7 @@ JOINT = "train_split=[train, dev]"
 CHECKS = [  # overrides, and what the error says
     (["train_split=training"], "train_split names 'training', but .* no such split .*; splits: train"),
     (["final_evaluation.split=[dev, tests]"], r"split names 'tests', .* \(did you mean 'test'\?\); splits:"),
-    (
-        ["stages.a.evaluate={every_steps: 2, split: [dev, valid]}"],
-        "evaluate.split names 'valid'.*evaluate=null$",
-    ),
+    (["stages.a.evaluate={every_steps: 2, split: [dev, x]}"], "evaluate.split names 'x'.*evaluate=null$"),
     ([f"{NEGATIVES}=[ann]", REFRESH + ", query_chunks: 6}", JOINT], "is 6, but 'dev' has only 5 training"),
     ([f"{NEGATIVES}=[{{kind: random, num_negatives: 29}}]"], "query train-0 has only 28"),
     ([f"{NEGATIVES}=[{{kind: ann, filters: [answers]}}]", REFRESH + "}"], "of split 'train' have no answers"),

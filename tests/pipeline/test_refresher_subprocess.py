@@ -101,10 +101,8 @@ def test_no_subprocess_is_started_if_none_is_needed(run, program, stage, refresh
 
 
 def test_the_subprocess_has_a_session_of_its_own_and_exits_with_the_run(run, program):
-    program(
-        f"import pathlib, time\nwhile not pathlib.Path({str(run.folder / 'end')!r}).exists(): "
-        f"time.sleep(0.01)\nprint('left')"
-    )
+    ended = f"pathlib.Path({str(run.folder / 'end')!r}).exists()"
+    program(f"import pathlib, time\nwhile not {ended}: time.sleep(0.01)\nprint('left')")
     run.refresher_log.write_text("of an earlier one\n")
     with refresher_subprocess(recipe(ASYNC), run):
         until(lambda: "a b" in run.refresher_log.read_text())
@@ -116,10 +114,8 @@ def test_the_subprocess_has_a_session_of_its_own_and_exits_with_the_run(run, pro
 def test_a_subprocess_that_does_not_exit_is_killed(run, program, monkeypatch, caplog, on_sigterm, error):
     """At the end of the run, and after an error in training; neither end is reported."""
     monkeypatch.setattr(refresher_process, "EXIT_SECONDS", 0.3)
-    program(
-        f"import signal, time; signal.signal(signal.SIGTERM, signal.{on_sigterm}); print('pid', os.getpid(), "
-        "flush=True); time.sleep(60)"
-    )
+    handles = f"import signal, time; signal.signal(signal.SIGTERM, signal.{on_sigterm})"
+    program(f"{handles}; print('pid', os.getpid(), flush=True); time.sleep(60)")
     expected = pytest.raises(KeyboardInterrupt) if error else nullcontext()
     with caplog.at_level(logging.ERROR), expected, refresher_subprocess(recipe(ASYNC), run):
         until(lambda: "pid" in run.refresher_log.read_text())

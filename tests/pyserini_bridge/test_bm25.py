@@ -59,9 +59,8 @@ def test_an_index_that_is_there_is_searched(found):
 
 def test_a_ranking_without_a_hit_is_an_error(found, tmp_path):
     queries = [("q1", "wie man sortiert"), ("q2", "das")]
-    with pytest.raises(
-        ValueError, match="no document for any of the 2 queries, such as 'wie man sortiert': "
-    ):
+    message = "no document for any of the 2 queries, such as 'wie man sortiert': "
+    with pytest.raises(ValueError, match=message):
         retrieve((), [Bm25Job(queries, 10, tmp_path / "run")], BUILD, found / "cache/index")
     own = Bm25Job([("both-1", "kitten"), ("both-2", "zzz")], 1, tmp_path / "run", False, True)
     retrieve((), [own], BUILD, found / "cache/index")

@@ -136,18 +136,11 @@ def test_quantized_parquet_is_that_of_sentence_transformers(tmp_path, monkeypatc
         np.testing.assert_allclose(decoded @ vectors[0], vectors @ vectors[0], atol=0.1)
 
 
-def writers():
-    return {
-        "parquet": lambda vectors, ids, folder: write_parquet(vectors, ids, folder, {}),
-        "faiss": lambda vectors, ids, folder: write_index(vectors, ids, folder, {}),
-    }
-
-
-@pytest.mark.parametrize("format", writers())
-def test_ids_and_vectors_that_do_not_match_leave_nothing(tmp_path, format):
+@pytest.mark.parametrize("write", [write_parquet, write_index])
+def test_ids_and_vectors_that_do_not_match_leave_nothing(tmp_path, write):
     for count in (4, 6):
         with pytest.raises(ValueError, match="document ids, but"):
-            writers()[format](drawn(5), ids_of(count), tmp_path / "out")
+            write(drawn(5), ids_of(count), tmp_path / "out", {})
         assert not list(tmp_path.iterdir())
 
 
@@ -182,14 +175,14 @@ def test_what_is_not_finite_is_not_written(tmp_path, write, value, found):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("format", writers())
-def test_one_block_is_in_memory(tmp_path, monkeypatch, format):
+@pytest.mark.parametrize("write", [write_parquet, write_index])
+def test_one_block_is_in_memory(tmp_path, monkeypatch, write):
     monkeypatch.setattr(vector_files, "ROWS_PER_BLOCK", 1 << 7)
     vectors, pool, ids = Watched(), pyarrow.system_memory_pool(), ids_of(1 << 11)
     before = pyarrow.default_memory_pool()
     pyarrow.set_memory_pool(pool)
     tracemalloc.start()
-    writers()[format](vectors, ids, tmp_path / "out")
+    write(vectors, ids, tmp_path / "out", {})
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     pyarrow.set_memory_pool(before)

@@ -39,6 +39,7 @@ AMBIGUOUS = "is a setting of sampling_strategy: ambiguous, but sampling_strategy
 OWN_SIDE = "in_batch_negatives: true, same_side_negatives: true"
 RANDOM_TOO = "stages.only.terms.r={negatives: [random]}"  # queries that search nothing
 SEVERAL = "encoder.tokenization.document.passages=2"
+FROZEN, SAMPLE = "stages.only.trainable=query_tower", "encode: {sample: 0.1}"
 CHUNKED = ", refresh: {every_steps: 5, query_chunks: 2}"
 MOMENTUM = drawn("next", "{kind: momentum}")
 
@@ -55,10 +56,7 @@ REFUSED = [  # overrides of the base recipe, fragments of the message
     ("stages.only.terms=null", "stages.only.terms: Input should be a valid dictionary, got None"),
     (f"{NEXT.replace('next', 'bm25', 1)}}}", "stage name 'bm25': use small letters"),
     ("encoding.engine=spark", "encoding.engine: expected inline, ray, or the keys url and model of a server"),
-    (
-        "encoding.engine={url: 'http://k:secret@host/v1', model: m}",
-        "is not of the form http://localhost:8000",
-    ),
+    ("encoding.engine={url: 'http://me:key@host/v1', model: m}", "is not of the form http://localhost:8000"),
     ("encoding.engine={url: 'http://host/v1', modle: m}", "'modle' (did you mean 'model'?)"),
     # overrides
     ("seed", "override 'seed': expected dotted.key=value, for example"),
@@ -78,14 +76,8 @@ REFUSED = [  # overrides of the base recipe, fragments of the message
     (ANN, "stages.only: a source of negatives is mined with the model; set how often"),
     (f"{DISTIL}.negatives=[]", "stages.only.terms.query: a term needs negatives: list a source"),
     (f"{DISTIL}.negatives=[live]", "document vectors that do not change; set trainable: query_tower"),
-    (
-        "encoder={tied: true, document: {model: other}}",
-        "encoder: document is set, but the towers share their",
-    ),
-    (
-        "stages.only.train_split=other",
-        "stages.only.train_split: 'other' is none of the recipe's train_split (",
-    ),
+    ("encoder={tied: true, document: {model: b}}", "encoder: document is set, but the towers share their"),
+    ("stages.only.train_split=nq", "stages.only.train_split: 'nq' is none of the recipe's train_split ("),
     (
         "data.train_queries={from: crops, split: dev}",
         "data.train_queries.split: 'dev': made queries train; name",
@@ -98,25 +90,16 @@ REFUSED = [  # overrides of the base recipe, fragments of the message
     (refresh("mode: async, adopt: soon"), ".adopt: expected `when_ready` or a number of steps from 1, got"),
     (refresh("adopt: when_ready"), "refresh: mode: sync adopts at once; remove `adopt`, or set mode: async"),
     (refresh("query_chunks: 2, positives_top_k: 3"), "remove one of the keys"),
-    (
-        refresh("mode: async, adopt: when_ready, encode: {sample: 0.1}"),
-        "when_ready skips; set `adopt` to a n",
-    ),
+    (refresh(f"mode: async, adopt: when_ready, {SAMPLE}"), "when_ready skips; set `adopt` to a n"),
     (refresh("encode: {sample: 1}"), "refresh.encode.sample: Input should be less than 1, got 1"),
     (refresh("encode: {sample: 0.1, part: 0.1}"), "encode needs one of the keys `sample` and `part`, such"),
     (refresh("encode: {min_recall: 0}"), "encode needs one of the keys `sample` and `part`, such as"),
-    (
-        [*refresh("encode: {sample: 0.1}"), "stages.only.trainable=query_tower"],
-        "never changes; remove the key",
-    ),
-    (
-        refresh("initial_model: previous_stage, encode: {sample: 0.1}"),
-        "another model; remove one of the keys",
-    ),
+    ([*refresh(SAMPLE), FROZEN], "never changes; remove the key"),
+    (refresh(f"initial_model: previous_stage, {SAMPLE}"), "another model; remove one of the keys"),
     ("stages.only.evaluate={every_steps: 4, adopt: when_ready}", "only: evaluate.adopt is set, but a sync "),
     ("stages.only.terms.a/b={negatives: [random]}", "'a/b': files are named after terms; rename it without"),
     (
-        ["stages.only.trainable=query_tower", f"stages.only.terms.b={{negatives: [live], {OWN_SIDE}}}"],
+        [FROZEN, f"stages.only.terms.b={{negatives: [live], {OWN_SIDE}}}"],
         "terms.b: same_side_negatives compares drawn positives, which a `live` source replaces",
     ),
     (f"{NEXT.replace('queries: 2', 'queries: 1')}}}", "next: batch_queries is 1, but terms.q has no other"),
@@ -136,16 +119,13 @@ REFUSED = [  # overrides of the base recipe, fragments of the message
         "without negatives, negatives_fr",
     ),
     (
-        [*refresh("encode: {sample: 0.1}"), "stages.only.terms.query.anchor=document", RANDOM_TOO],
+        [*refresh(SAMPLE), "stages.only.terms.query.anchor=document", RANDOM_TOO],
         "refresh.encode corrects vectors of documents, which no term with anchor: query mines",
     ),
     ("stages.only.terms.d={loss: embed_distill, teacher: student}", "a teacher's vectors; name an encoder"),
     (f"{VECTORS}, dimensions: [8]}}", "compares whole vectors of all its `texts`; remove num_hardest"),
     (f"{VECTORS}, negatives: [random]}}", "and with texts: anchors the negatives"),
-    (
-        ["stages.only.trainable=query_tower", f"{VECTORS}, anchor: document}}"],
-        "terms.d.loss trains the vectors of",
-    ),
+    ([FROZEN, f"{VECTORS}, anchor: document}}"], "terms.d.loss trains the vectors of"),
     ([SEVERAL, f"{VECTORS}, anchor: document}}"], "terms.d.loss: documents of several passages have"),
     (distil("dimensions: 8"), "d.dimensions: expected numbers of dimensions, such as [384, 128], or a"),
     # sources, filters and teachers

@@ -124,9 +124,8 @@ LOOKAHEAD = every(OF_31, BOTH, HALVES)
 # OpenMatch/ANCE-Tele, shells/ and preprocess/.
 CODE_STAGE = every(IN_BATCH, drawn("weights=null top_k=null duplicates=keep rolling=true"))
 CODE = every(*(of(stage, CODE_STAGE) for stage in ("epi-1", "epi-2", "epi-3")))
-OPENQA_TELE_CODE = every(
-    OPENQA_TELE, CODE, of("epi-1", drawn("sources.0.top_k=160")), of("epi-2", "refresh.positives_top_k=200")
-)
+TELE_TOP_K = of("epi-1", drawn("sources.0.top_k=160")), of("epi-2", "refresh.positives_top_k=200")
+OPENQA_TELE_CODE = every(OPENQA_TELE, CODE, *TELE_TOP_K)
 EPISODE_RATE = every("optimizer.learning_rate=1e-6 lr_schedule.warmup_steps=5000", ADAMW)
 EPISODE = every("steps=10000 batch_queries=8", EPISODE_RATE)
 OWN_SEVEN = drawn("kind=ann num_negatives=7 top_k=200")
@@ -381,9 +380,8 @@ OFFERED = [
     (path, settings.group())
     for of_set in PUBLISHED
     for path in sorted((SHIPPED / of_set).glob("*.yaml"))
-    for settings in re.finditer(
-        rf"{SETTING}(?:\s+{SETTING})*", " ".join(re.findall("^# *(.*)", path.read_text(), re.MULTILINE))
-    )
+    for comments in [" ".join(re.findall("^# *(.*)", path.read_text(), re.MULTILINE))]
+    for settings in re.finditer(rf"{SETTING}(?:\s+{SETTING})*", comments)
 ]
 
 

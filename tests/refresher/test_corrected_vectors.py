@@ -113,9 +113,7 @@ def test_dev_never_sees_corrected_vectors_and_the_base_stays_the_first(recipe, s
     assert not np.array_equal(tables[0].scores, tables[1].scores)
 
 
-def test_below_the_bound_all_documents_are_encoded_and_become_the_base(
-    small_recipe, tmp_path, caplog, monkeypatch
-):
+def test_below_the_bound_all_documents_are_encoded_as_the_base(small_recipe, tmp_path, caplog, monkeypatch):
     from pyserini_ance.refresher import corrected_vectors
 
     recalls = iter([0.4, 0.5])
@@ -127,10 +125,8 @@ def test_below_the_bound_all_documents_are_encoded_and_become_the_base(
     says = "step 2: corrected vectors have recall 0.400, less than min_recall 0.5: all documents"
     assert says in caplog.text
     _, whole = made(tmp_path / "whole", small_recipe({"a": {**STAGE, "refresh": {"every_steps": 2}}}), 0, 2)
-    tables = [
-        open_generation(RunDir(tmp_path / name).generation("a", 2), {}).tables["query", 0]
-        for name in ("run", "whole")
-    ]
+    directories = [RunDir(tmp_path / name) for name in ("run", "whole")]
+    tables = [open_generation(one.generation("a", 2), {}).tables["query", 0] for one in directories]
     assert np.array_equal(tables[0].candidates, tables[1].candidates)
 
 
@@ -155,9 +151,8 @@ def test_the_oldest_documents_are_encoded_and_the_others_corrected_once_more(sma
         oldest = np.sort(before)[7]  # eight are the oldest, and two any others, to measure
         assert (before[same] <= oldest).sum() >= 8 and same.sum() == 10
         assert not (before[~same] < oldest).any()
-        inputs = np.concatenate(
-            [stored, token_means(snapshot.encoder, snapshot.data.documents, np.arange(30))], 1
-        )
+        means = token_means(snapshot.encoder, snapshot.data.documents, np.arange(30))
+        inputs = np.concatenate([stored, means], 1)
         expected = Correction.fit(inputs[same], found[same], normalizes=False)(inputs)
         np.testing.assert_allclose(found[~same], expected[~same], atol=1e-4)
         assert (report["documents"], report["part"], report["base"]) == (10, 0.3333, step - 2)
@@ -211,8 +206,7 @@ def test_corrected_vectors_serve_whatever_encodes_from_now_on(small_recipe, tmp_
     """`--resume` may change the engine; samples are encoded here in any case."""
     recipe = rolling(small_recipe, 0.3333)
     made(tmp_path, recipe, 0, 2, kinds=("tables",))
-    server = recipe.encoding.model_copy(
-        update={"engine": EmbeddingServer(url="http://localhost:1/v1", model="m")}
-    )
+    engine = EmbeddingServer(url="http://localhost:1/v1", model="m")
+    server = recipe.encoding.model_copy(update={"engine": engine})
     _, [report] = made(tmp_path, recipe.model_copy(update={"encoding": server}), 4, kinds=("tables",))
     assert (report["base"], report["documents"]) == (2, 10)

@@ -55,14 +55,11 @@ def test_a_row_a_file_and_a_recipe(ranked, tmp_path, small_recipe):
     assert ranked.qrels["test-0"] == {"red-horse": 1} and len(ranked.qrels) == 5
     no_row = r"run has no ranking of split 'test' .*bm52.test.trec is missing\); rows that have one: bm25"
     no_split = r"have one: none; a run .* final_evaluation.split=\[test,dev\] has them"
+    two = "run:bm25 is one ranking and --run .*run.test.trec another"
     for error, message, call in (
         (ValueError, no_row, lambda: open_ranking(f"{folder}:bm52")),
         (ValueError, no_split, lambda: ranking_file(RunDir(folder), None, "dev")),
-        (
-            ValueError,
-            "run:bm25 is one ranking and --run .*run.test.trec another",
-            lambda: open_ranking(f"{folder}:bm25", ranked.file),
-        ),
+        (ValueError, two, lambda: open_ranking(f"{folder}:bm25", ranked.file)),
         (FileNotFoundError, "is not a run directory", lambda: open_ranking(f"{folder}/recipe.yaml")),
     ):
         with pytest.raises(error, match=message):

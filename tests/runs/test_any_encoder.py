@@ -10,10 +10,9 @@ def test_a_run_is_its_model(tmp_path):
     run = tmp_path / "an adaptation" / "run"
     run.mkdir(parents=True)
     (run / "recipe.yaml").touch()
+    message = f"has not finished; .* train '{run}/recipe.yaml' --output "
     for folder in (run, run.parent):
-        with pytest.raises(
-            FileNotFoundError, match=f"has not finished; .* train '{run}/recipe.yaml' --output "
-        ):
+        with pytest.raises(FileNotFoundError, match=message):
             encoder_source(folder)
     (run / "model").mkdir()
     assert encoder_source(str(run)) == encoder_source(run.parent) == str(run / "model")

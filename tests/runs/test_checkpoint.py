@@ -75,10 +75,8 @@ def test_weights_and_moments_come_back_bitwise(tiny_bert, run, kind, monkeypatch
 def test_a_finished_stage_keeps_weights_alone(encoder, run):
     optimizer = optimizer_of(encoder)
     walk(encoder, optimizer, 1, seed=0)
-    made = [
-        publish_checkpoint(run, encoder, moments_of(optimizer), TrainingProgress(s, 1)) for s in ("a", "a-b")
-    ]
-    before = [one.weights for one in made]
+    progress = [TrainingProgress(stage, 1) for stage in ("a", "a-b")]
+    before = [publish_checkpoint(run, encoder, moments_of(optimizer), one).weights for one in progress]
     recipe = SimpleNamespace(stages={"c": SimpleNamespace(keep_optimizer=True)}, start_of={"c": "a-b"}.get)
     drop_moments(run, recipe, ["a", "a-b"])
     after = [Checkpoint.open(run.checkpoint(stage, 1)) for stage in ("a", "a-b")]

@@ -105,9 +105,8 @@ def test_the_document_tower_is_the_teacher_where_none_is_named(small_recipe, tmp
     term = {"loss": {"kind": "embed_distill"}, "teacher": {"kind": "encoder"}}
     training, losses = Training(small_recipe, tmp_path, {"only": term}, encoder=encoder, **stage), Losses()
     result, texts = training.train(callbacks=[losses]), training.data.collection.split("train").queries
-    whole = initial_encoder(
-        training.recipe.encoder.model_copy(update={"tied": True, "query": TowerStart()}), 0
-    )
+    config = training.recipe.encoder.model_copy(update={"tied": True, "query": TowerStart()})
+    whole = initial_encoder(config, 0)
     targets = training.stage().targets["only"][np.arange(len(texts))]
     np.testing.assert_allclose(targets, whole.encode([texts[row] for row in range(len(texts))]), atol=1e-6)
     assert losses.terms[-1]["only"] < losses.terms[0]["only"]

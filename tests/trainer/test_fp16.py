@@ -38,9 +38,7 @@ def test_steps_in_fp16_are_near_those_in_fp32(small_recipe, tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize("kind", ["adamw", "lamb"])
-def test_a_step_of_infinite_gradients_is_skipped_and_halves_the_scale(
-    small_recipe, tmp_path, monkeypatch, kind
-):
+def test_infinite_gradients_skip_the_step_and_halve_the_scale(small_recipe, tmp_path, monkeypatch, kind):
     train_in_fp16(monkeypatch, 2.0**40)
     optimizer = {"kind": kind, "learning_rate": 1e-3}
     training = Training(small_recipe, tmp_path, TERMS, steps=4, optimizer=optimizer)

@@ -127,9 +127,8 @@ def test_dropout_depends_on_the_key_and_the_process_alone():
 def test_chunks_and_sides_have_dropout_of_their_own():
     tokens = TokenStore.of_lists([[7, 8, 9]] * 4, Specials((1,), (2,), 0))
     sides = [TextBatch(side, tokens, np.arange(4), 8) for side in ("query", "document")]
-    vectors = [
-        vector for side in sides for vector in forward(towers(dropout=0.4), 10).forward(side)
-    ]  # two texts a chunk
+    # Two texts a chunk.
+    vectors = [vector for side in sides for vector in forward(towers(dropout=0.4), 10).forward(side)]
     assert all(not torch.equal(one, other) for i, one in enumerate(vectors) for other in vectors[:i])
 
 

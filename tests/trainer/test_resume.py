@@ -167,9 +167,8 @@ def test_the_tables_in_use_at_the_checkpoint_are_taken_up_not_later_ones(stopped
     assert found[0].step == 16 and in_use(adoption) == {STATIC: 0, KEY: 8}
     assert decided(made) == [("adopt", 0), ("adopt", 10), ("adopt", 14)] and opened(adoption) == [12]
     shutil.rmtree(made.run.generation("a", 8))
-    with pytest.raises(
-        RuntimeError, match="16 needs what is gone: .*a-00000008 is .* remove .*a-00000016 and"
-    ):
+    message = "16 needs what is gone: .*a-00000008 is .* remove .*a-00000016 and"
+    with pytest.raises(RuntimeError, match=message):
         made.resume()
 
 

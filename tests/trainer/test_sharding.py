@@ -96,9 +96,7 @@ def weights_in_parts(world: World, recipe) -> int:
     return sum(isinstance(each, DTensor) for each in encoder.towers.parameters())
 
 
-def test_layers_of_a_model_and_of_one_inside_are_split_once(
-    without_dropout, run_processes, tmp_path, tiny_bert
-):
+def test_layers_of_a_model_and_one_inside_are_split_once(without_dropout, run_processes, tmp_path, tiny_bert):
     (tokenizer := AutoTokenizer.from_pretrained(tiny_bert)).save_pretrained(tmp_path)
     shape = {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_heads": 4, "num_layers": 3}
     T5EncoderModel(T5Config(vocab_size=len(tokenizer), **shape)).save_pretrained(tmp_path)

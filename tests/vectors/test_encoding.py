@@ -40,9 +40,8 @@ def tiny_encoder(model: Path, device: str = "cpu") -> Encoder:
 
 
 def tokens_of(encoder: Encoder, records: list[dict[str, str]] = RECORDS) -> TokenStore:
-    return TokenStore.of_lists(
-        encoder.tokenizer.ids("document", records), encoder.tokenizer.specials["document"]
-    )
+    tokenizer = encoder.tokenizer
+    return TokenStore.of_lists(tokenizer.ids("document", records), tokenizer.specials["document"])
 
 
 class Recording:

@@ -206,9 +206,7 @@ def read(folder: Path) -> dict:
 
 
 @pytest.mark.parametrize(("seed", "copies"), [*((seed, 200) for seed in range(8)), *MANY])
-def test_damaged_copies_fail_or_agree_with_the_reference(
-    tmp_path, request, caplog, monkeypatch, seed, copies
-):
+def test_damaged_copies_fail_or_equal_the_reference(tmp_path, request, caplog, monkeypatch, seed, copies):
     """Copies with one to three damages each, a quarter of them packed, before or after the damage."""
     monkeypatch.setattr(format, "JUDGMENTS_PER_BLOCK", 2)  # several, and no room for many: half the time
     caplog.set_level(logging.ERROR)  # 25,000 captured warnings take minutes

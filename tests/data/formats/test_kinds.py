@@ -30,6 +30,7 @@ READ = {  # text, answers, grades
     "asked": {"0": ("who", ["Bond"], {}), "1": ("when", [], {})},
 }
 SKIPPED = {"train queries without positives": 1, "train judgments of queries without positives": 1}
+WITH_URLS = {"007": {"url": "u", "title": "", "text": "é"}, "7": {"url": "", "title": '"title"', "text": ""}}
 BOND = {"007": {"title": "Bond", "text": "é"}, "7": {"title": "", "text": "two"}}
 BEIR_CORPUS = lines({"_id": "007", **BOND["007"], "metadata": {}}, {"_id": "7", "title": None, "text": "two"})
 SEVEN_TOO = {"_id": 1, "text": "who", "answers": ["7", "seven  é"]}
@@ -41,6 +42,10 @@ BEIR_READ = {
     "dev": {"q3": ("else", None, {"7": 1})},
 }
 SEVEN = {"title": "Seven", "text": "two"}
+FLAGEMBEDDING = lines(
+    {"query": "which\tyear", "prompt": "Find.", "pos": ["é", "two"], "neg": ["three", "é"]},
+    {"query": "no negatives", "pos": ["three"]},
+)
 ONE, TWO, THREE = [text_id(text) for text in ("é", "two", "three")]
 JUDGED = {"positive_passages": [passage("d2", "é"), passage("d1")]}
 JUDGED["negative_passages"] = [passage("d3"), passage("d2", "é")]
@@ -96,12 +101,7 @@ KINDS = {
     ),
     "flagembedding": (
         {"splits": {"train": "train.jsonl"}},
-        {
-            "train.jsonl": lines(
-                {"query": "which\tyear", "prompt": "Find.", "pos": ["é", "two"], "neg": ["three", "é"]},
-                {"query": "no negatives", "pos": ["three"]},
-            )
-        },
+        {"train.jsonl": FLAGEMBEDDING},
         (
             {ONE: {"text": "é"}, TWO: {"text": "two"}, THREE: {"text": "three"}},
             {"train": {"0": ("which year", None, {ONE: 1, TWO: 1}), "1": ("no negatives", None, {THREE: 1})}},
@@ -111,11 +111,7 @@ KINDS = {
     "msmarco_doc": (
         {"corpus": "docs.tsv", "splits": SPLITS},
         {"docs.tsv": '007\tu\t\té\n7\t\t"title"\t\n', **TOPICS},
-        (
-            {"007": {"url": "u", "title": "", "text": "é"}, "7": {"url": "", "title": '"title"', "text": ""}},
-            READ,
-            SKIPPED,
-        ),
+        (WITH_URLS, READ, SKIPPED),
     ),
     "msmarco_passage": (
         {"corpus": "docs.tsv", "splits": SPLITS},

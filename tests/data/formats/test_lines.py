@@ -19,11 +19,7 @@ def write(path, content: bytes):
 @pytest.mark.parametrize(
     ("name", "raw", "message"),
     [
-        (
-            "t",
-            b"1\tgood\n2\tb\0d\n",
-            "line 2: a NUL byte, as in UTF-16; expected UTF-8; unpack .* -f UTF-16 ",
-        ),
+        ("t", b"1\ta\n2\tb\0d\n", "line 2: a NUL byte, as in UTF-16; expected UTF-8; unpack .* -f UTF-16 "),
         ("t", b"a\nna\xefve\n", r"line 2: byte 0xef, near b'na\\xefve'; expected UTF-8; .*iconv"),
         ("t", gzip.compress(b"1\tgood\n", mtime=0x7F7F7F7F), "line 1: .* expected UTF-8; unpack"),
         ("t", b"1\tgood\n\xef\xbb\xbf2\tbad\n", "line 2: a byte order mark"),
