@@ -131,7 +131,7 @@ def _write(folder: Path, collection: Collection) -> None:
     write_json(folder / COLLECTION_FILE, about)
 
 
-READER_VERSION = 9  # to be incremented when readers produce something else from the same files
+READER_VERSION = 10  # to be incremented when readers produce something else from the same files
 SETTLED_SECONDS = 2  # a file younger than this may change again without changing its modification time
 
 

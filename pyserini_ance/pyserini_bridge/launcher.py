@@ -73,7 +73,7 @@ def run_module(module: str, argv: list[str]) -> None:
 def keep_topic_ids() -> None:
     """Let Pyserini's commands read topics whose ids its readers change: as text, so that 007 is not 7.
 
-    Other topics are read as always: an order of numbers is not that of texts.
+    Other topics are read as always: an order of numbers is not that of texts, and TREC's form has numbers.
     """
     iterators, search = import_pyserini("pyserini.query_iterator"), import_pyserini("pyserini.search._base")
 

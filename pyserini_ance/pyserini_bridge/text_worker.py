@@ -17,17 +17,17 @@ from pyserini_ance.pyserini_bridge.java import import_pyserini
 def documents(index: str) -> Iterator[dict[str, Any]]:
     """The id and the stored fields of each document of a folder, or of a prebuilt index, which Pyserini
     downloads on first use."""
-    searcher_class = import_pyserini("pyserini.search.lucene").LuceneSearcher
-    of_name = searcher_class if os.path.isdir(index) else searcher_class.from_prebuilt_index
-    if (searcher := of_name(index)) is None:
+    of_folder = import_pyserini("pyserini.search.lucene").LuceneSearcher
+    if (searcher := (of_folder if os.path.isdir(index) else of_folder.from_prebuilt_index)(index)) is None:
         raise RuntimeError(
-            f"data.index {index!r} is not a folder, and Pyserini {version('pyserini')} has no prebuilt index "
-            "of that name, or could not download it (no network?). Expected the folder of a Lucene index, or "
-            "a name like `msmarco-v1-passage`"
+            f"not a folder, and Pyserini {version('pyserini')} has no index of that name (no network?)"
         )
-    for number in range(searcher.num_docs):
-        document = searcher.doc(number)
-        yield {"id": document.docid(), "raw": document.raw(), "contents": document.contents()}
+    bits = import_pyserini("pyserini.pyclass").autoclass("org.apache.lucene.index.MultiBits")
+    living = bits.getLiveDocs(searcher.index_reader.reader)  # None: no document was deleted
+    for number in range(searcher.num_docs):  # which counts the deleted ones
+        if living is None or living.get(number):
+            document = searcher.doc(number)
+            yield {"id": document.docid(), "raw": document.raw(), "contents": document.contents()}
 
 
 def topics(name: str) -> Iterator[dict[str, Any]]:
@@ -46,13 +46,13 @@ READERS = {"index": documents, "topics": topics, "qrels": qrels}
 
 def main() -> None:
     """Read the records that the two arguments name."""
-    kind, name = sys.argv[1:]
     with os.fdopen(os.dup(1), "w", encoding="ascii") as out:
         os.dup2(2, 1)  # Anserini logs to stdout
         try:
-            out.writelines(json.dumps(record) + "\n" for record in READERS[kind](name))
-        except (RuntimeError, ValueError, OSError) as error:
-            sys.exit(f"{type(error).__name__}: {error}")
+            out.writelines(json.dumps(record) + "\n" for record in READERS[sys.argv[1]](sys.argv[2]))
+        except Exception as error:  # those of Java have no base of their own
+            first = next(iter(str(error).splitlines()), "")
+            sys.exit(f"\nerror: {type(error).__name__}: {first}")
 
 
 if __name__ == "__main__":

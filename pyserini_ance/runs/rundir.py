@@ -180,7 +180,7 @@ class RunDir:
             return
         if not overwrite:
             cure = "Pass another output (--output)."
-            if self.state.exists():
+            if self.state.exists() and not self.trainer.is_held:
                 cure = (
                     "Continue it, or repeat its final evaluation, with resume (--resume), replace it with "
                     "overwrite (--overwrite), or pass another output (--output)."

@@ -11,15 +11,21 @@ from pyserini_ance.data.formats.pyserini_index import PyseriniIndex, named_topic
 # Pyserini looks for topics and qrels in the home folder before it downloads them.
 BUILD = """
 import sys
+from pathlib import Path
 from pyserini_ance.pyserini_bridge.java import import_pyserini
 indexer = import_pyserini("pyserini.index.lucene").LuceneIndexer
-for name, flags in {"raw": ["-storeRaw"], "contents": ["-storeContents"], "nothing": []}.items():
-    index = indexer(args=["-index", f"{sys.argv[1]}/{name}", *flags])
-    index.add_batch_raw([
-        '{"id": "007", "contents": "A spy.\\\\nIn two lines \\\\ud83d\\\\ude00"}',
-        '{"id": "7", "title": "Seven", "text": "A number", "contents": "x"}',
-    ])
+documents = [
+    '{"id": "007", "contents": "A spy.\\\\nIn two lines \\\\ud83d\\\\ude00"}',
+    '{"id": "7", "title": "Seven", "text": "A number", "contents": "{x} and y"}',
+]
+for name in ("raw", "contents"):
+    index = indexer(args=["-index", f"{sys.argv[1]}/{name}", f"-store{name.title()}"])
+    index.add_batch_raw(documents)
     index.close()
+(folder := Path(sys.argv[1], "files")).mkdir()
+(folder / "twice.jsonl").write_text("\\n".join(documents * 2))
+flags = f"-collection JsonCollection -input {folder} -index {sys.argv[1]}/updated -storeRaw -uniqueDocid"
+import_pyserini("pyserini.pyclass").autoclass("io.anserini.index.IndexCollection").main(flags.split())
 """
 
 DOCUMENTS = """
@@ -64,7 +70,17 @@ def test_an_index_with_its_raw_documents_and_names(folder, monkeypatch):
 def test_an_index_with_contents_alone(folder, in_java):
     records = json.loads(in_java(DOCUMENTS, folder / "contents"))
     found = sorted((entry.id, entry.fields["text"]) for entry in stored_documents(folder, records))
-    assert found == [("007", "A spy.\nIn two lines 😀"), ("7", "x")]
+    assert found == [("007", "A spy.\nIn two lines 😀"), ("7", "{x} and y")]
+    assert sorted(one["id"] for one in json.loads(in_java(DOCUMENTS, folder / "updated"))) == ["007", "7"]
+    trec = {"id": "d", "raw": "<TEXT>\nA text\n</TEXT>", "contents": "A text"}
+    assert next(stored_documents(folder, [trec])).fields["text"] == "A text"
+
+
+def test_a_folder_without_an_index_is_named(tmp_path):
+    (tmp_path / "empty").mkdir()
+    message = r"index '.*empty': JavaException: .*no segments.* \(exit status 1\); expected a whole folder"
+    with pytest.raises(RuntimeError, match=message):
+        PyseriniIndex(index=str(tmp_path / "empty")).read(tmp_path / "documents")
 
 
 @pytest.mark.parametrize("key", ["raw", "contents"])

@@ -24,10 +24,10 @@ class PyseriniIndex(Format):
     """The documents of a Lucene index.
 
     `index` is the folder of an index that stores its documents (built with --storeRaw or --storeContents), or
-    the name of a prebuilt index (msmarco-v1-passage), which Pyserini downloads once. A document is the
-    indexed text: JSON as in `pyserini_jsonl`, or plain text whose lines are its `fields`: msmarco-v1-doc has
-    [url, title, text]. Indexes contain no blank documents. Topics and qrels are files, or names that Pyserini
-    knows (msmarco-passage-dev-subset, dl19-passage, dpr-nq-test).
+    the name of a prebuilt index (msmarco-v1-passage), which Pyserini downloads once. A document is its stored
+    JSON, as in `pyserini_jsonl`, or else the indexed text, if that is stored, or else its source with its
+    markup; the lines of a text are its `fields`: msmarco-v1-doc has [url, title, text]. Topics and qrels are
+    files, or names that Pyserini knows (msmarco-passage-dev-subset, dl19-passage, dpr-nq-test).
     """
 
     kind: str = "pyserini_index"
@@ -53,11 +53,9 @@ class PyseriniIndex(Format):
         splits = {}
         for name, split in self.splits.items():
             key = f"data.splits.{name}"
-            topics = (
-                topic_entries(split.topics, f"{key}.topics")
-                if _is_file(split.topics)
-                else named_topics(split.topics, _records("topics", str(split.topics)))
-            )
+            asked = split.topics
+            named = None if _is_file(asked) else named_topics(asked, _records("topics", str(asked)))
+            topics = named or topic_entries(asked, f"{key}.topics")
             splits[name] = topics, _qrels(split.qrels, f"{key}.qrels") if split.qrels else None
         return RawData(stored_documents(Path(self.index), _records("index", index), self.fields), splits)
 
@@ -73,8 +71,8 @@ def _is_file(path: Path) -> bool:
 def _records(kind: str, name: str) -> Iterator[dict[str, Any]]:
     """Iterate over the records of an index, of topics or of qrels.
 
-    A subprocess reads them, so that this process starts no Java. Raises RuntimeError with the end of its
-    error output if it fails.
+    A subprocess reads them, so that this process starts no Java. Raises RuntimeError with its error if it
+    fails.
     """
     command = [sys.executable, "-P", "-m", WORKER, kind, name]
     with (
@@ -89,8 +87,9 @@ def _records(kind: str, name: str) -> Iterator[dict[str, Any]]:
             raise
         if status := process.wait():
             errors.seek(0)
-            output = errors.read()[-LAST_BYTES:].decode(errors="replace").strip()
-            raise RuntimeError(f"reading with Pyserini failed (exit status {status}):\n{output}")
+            output = errors.read()[-LAST_BYTES:].decode(errors="replace").rpartition("\nerror: ")[2].strip()
+            expected = "expected a whole folder that Pyserini reads, or a name that it knows"
+            raise RuntimeError(f"{kind} {name!r}: {output} (exit status {status}); {expected}")
 
 
 def stored_documents(
@@ -98,12 +97,13 @@ def stored_documents(
 ) -> Iterator[Entry]:
     """The documents of an index. Raises ValueError for one whose text is not stored."""
     for number, record in enumerate(records, start=1):
-        line, stored = Line(index, number, ""), record["raw"] or record["contents"]
-        if stored is None:
+        line, raw, contents = Line(index, number, ""), record["raw"] or "", record["contents"]
+        is_json = raw.startswith("{")  # the source alone is; a text may begin so, too
+        if not (stored := raw if is_json or contents is None else contents):
             problem = f"document {record['id']!r} of this index has no text"
             cure = "build it with --storeRaw, or use the collection's own files"
             raise line.error(problem, "an index that stores its documents", cure)
-        values = line._replace(text=stored).json() if stored.startswith("{") else {"contents": stored}
+        values = line._replace(text=stored).json() if is_json else {"contents": stored}
         yield Entry(line, record["id"], fields_of(Record(line, values), fields))
 
 
