@@ -67,7 +67,7 @@ class Request:
         """Files and folders that are no documents, wherever they are."""
         return {path.resolve() for path in (self.output, self.queries, self.judgments) if path}
 
-    def identity(self, overrides: Sequence[str] = ()) -> dict[str, Any]:
+    def identity(self) -> dict[str, Any]:
         """What the data in the folder is made of."""
         documents = [*files_of(self.source, self.others)] if self.source.is_dir() else [self.source]
         if self.source.suffix in (".yaml", ".yml"):
@@ -78,17 +78,17 @@ class Request:
         named = str(self.source.resolve()) if self.source.exists() else self.documents
         model = str(Path(self.model).resolve()) if Path(self.model).is_dir() else self.model
         made_of: dict[str, Any] = {"documents": named, "model": model}
-        if given := [text for text in overrides if text.startswith(("encoder.", "data.", "bm25."))]:
-            made_of["overrides of encoder, data or bm25"] = given
-        files: list[Sequence[Path | None]] = [documents, [self.queries], [self.judgments]]
-        for name, paths in zip(("files of documents", "queries", "judgments"), files, strict=True):
+        files: dict[str, Sequence[Path | None]]
+        files = {"files of documents": documents, "queries": [self.queries], "judgments": [self.judgments]}
+        for name, paths in files.items():
             some = [path for path in paths if path and path.is_file()]
             states = [[str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns] for path in some]
             made_of[name] = sha256_json(states)
         if self.server:
+            url, model, *budget = self.server
             prompt = self.output / PROMPT_FILE
             asked = (prompt if prompt.exists() else PROMPTS / f"{PROMPT}.txt").read_bytes().hex()
-            made_of |= {"llm": [*self.server[:2]], "budget": [*self.server[2:]], "prompt": sha256_json(asked)}
+            made_of |= {"llm": [url, model], "budget": budget, "prompt": sha256_json(asked)}
         return made_of
 
 
@@ -105,7 +105,7 @@ def prepare(request: Request, overrides: Sequence[str], plans: bool = False) -> 
     """
     output = request.output
     data, recipe_file = output / "data", output / RECIPE
-    made_of, cure = request.identity(overrides), "pass another --output"
+    made_of, cure = request.identity(), "pass another --output"
     if (answers := output / "questions").exists():
         cure += f", and copy {answers} into it to keep the answers"
     if about := read_json_object(data / ABOUT):

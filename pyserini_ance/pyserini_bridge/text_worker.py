@@ -51,8 +51,8 @@ def main() -> None:
         try:
             out.writelines(json.dumps(record) + "\n" for record in READERS[sys.argv[1]](sys.argv[2]))
         except Exception as error:  # those of Java have no base of their own
-            first = next(iter(str(error).splitlines()), "")
-            sys.exit(f"\nerror: {type(error).__name__}: {first}")
+            said = getattr(error, "innermessage", None) or str(error)  # without Java's trace
+            sys.exit(f"\nerror: {type(error).__name__}: {' '.join(said.split())}")
 
 
 if __name__ == "__main__":

@@ -283,8 +283,6 @@ def test_overrides_of_the_encoder_count_before_data_is_made(tmp_path, docs, tiny
         prepare(wanted, [*SHORT, "encoder.pooling=lasttoken", *given])
         written = (wanted.output / "recipe.yaml").read_text()
         assert ("scale: 1" in written, "normalize" in written) == (not is_unit, False)
-    with pytest.raises(ValueError, match="was made with other overrides of encoder, data or bm25; pass"):
-        prepare(wanted, [*SHORT, "encoder.pooling=lasttoken", *more])
     unjudged = Request(str(docs), tmp_path / "unjudged", str(tiny_bert), tmp_path / "q.csv")
     with pytest.raises(ValueError, match="split names 'dev', .* stages.unjudged.evaluate=null"):
         adapt(unjudged, [*SHORT, "stage_defaults.evaluate.every_steps=1"])

@@ -78,7 +78,9 @@ def test_an_index_with_contents_alone(folder, in_java):
 
 def test_a_folder_without_an_index_is_named(tmp_path):
     (tmp_path / "empty").mkdir()
-    message = r"index '.*empty': JavaException: .*no segments.* \(exit status 1\); expected a whole folder"
+    message = (
+        r"index '.*empty': JavaException: .*no segments.* \(exit status 1\); expected the folder of a whole"
+    )
     with pytest.raises(RuntimeError, match=message):
         PyseriniIndex(index=str(tmp_path / "empty")).read(tmp_path / "documents")
 

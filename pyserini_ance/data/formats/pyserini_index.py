@@ -55,7 +55,7 @@ class PyseriniIndex(Format):
             key = f"data.splits.{name}"
             asked = split.topics
             named = None if _is_file(asked) else named_topics(asked, _records("topics", str(asked)))
-            topics = named or topic_entries(asked, f"{key}.topics")
+            topics = topic_entries(asked, f"{key}.topics") if named is None else named
             splits[name] = topics, _qrels(split.qrels, f"{key}.qrels") if split.qrels else None
         return RawData(stored_documents(Path(self.index), _records("index", index), self.fields), splits)
 
@@ -71,8 +71,7 @@ def _is_file(path: Path) -> bool:
 def _records(kind: str, name: str) -> Iterator[dict[str, Any]]:
     """Iterate over the records of an index, of topics or of qrels.
 
-    A subprocess reads them, so that this process starts no Java. Raises RuntimeError with its error if it
-    fails.
+    A subprocess reads them: this process starts no Java. Raises RuntimeError with its error if it fails.
     """
     command = [sys.executable, "-P", "-m", WORKER, kind, name]
     with (
@@ -88,7 +87,8 @@ def _records(kind: str, name: str) -> Iterator[dict[str, Any]]:
         if status := process.wait():
             errors.seek(0)
             output = errors.read()[-LAST_BYTES:].decode(errors="replace").rpartition("\nerror: ")[2].strip()
-            expected = "expected a whole folder that Pyserini reads, or a name that it knows"
+            own = "the folder of a whole Lucene index" if kind == "index" else "a file"
+            expected = f"expected {own}, or a name that Pyserini knows"
             raise RuntimeError(f"{kind} {name!r}: {output} (exit status {status}); {expected}")
 
 
@@ -98,8 +98,8 @@ def stored_documents(
     """The documents of an index. Raises ValueError for one whose text is not stored."""
     for number, record in enumerate(records, start=1):
         line, raw, contents = Line(index, number, ""), record["raw"] or "", record["contents"]
-        is_json = raw.startswith("{")  # the source alone is; a text may begin so, too
-        if not (stored := raw if is_json or contents is None else contents):
+        is_json = raw.startswith("{")  # only the source is JSON; a text may begin with a brace
+        if not (stored := raw if is_json else contents or raw) and contents is None:
             problem = f"document {record['id']!r} of this index has no text"
             cure = "build it with --storeRaw, or use the collection's own files"
             raise line.error(problem, "an index that stores its documents", cure)
