@@ -23,9 +23,9 @@ def documents(index: str) -> Iterator[dict[str, Any]]:
             f"not a folder, and Pyserini {version('pyserini')} has no index of that name (no network?)"
         )
     bits = import_pyserini("pyserini.pyclass").autoclass("org.apache.lucene.index.MultiBits")
-    living = bits.getLiveDocs(searcher.index_reader.reader)  # None: no document was deleted
+    live = bits.getLiveDocs(searcher.index_reader.reader)  # None: no document was deleted
     for number in range(searcher.num_docs):  # which counts the deleted ones
-        if living is None or living.get(number):
+        if live is None or live.get(number):
             document = searcher.doc(number)
             yield {"id": document.docid(), "raw": document.raw(), "contents": document.contents()}
 
