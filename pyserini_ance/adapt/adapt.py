@@ -143,17 +143,16 @@ def write_page(
     `said` is what was read, `split` the one that the verdict is about.
     """
     collection, by_name = collection_of(run), verdict.rankings(run, split)
-    of_split = collection.split(split)
+    asked = collection.split(split).queries
     judged = {} if split == COMPARED else collection.judgments(split)
     first, other = verdict.BASE, found.chosen if found.chosen != verdict.BASE else verdict.ADAPTED
-    texts = dict(zip(of_split.queries.ids, of_split.queries.columns["text"], strict=True))
     shown: list[dict[str, Any]] = [
         {
             "query": text,
             "lists": {name: best_first(by_name[name].get(id, {}))[:HITS] for name in (first, other)},
             "relevant": [d for d, grade in judged.get(id, {}).items() if grade > 0],
         }
-        for id, text in islice(texts.items(), MOST_QUERIES)
+        for id, text in islice(zip(asked.ids, asked.columns["text"], strict=True), MOST_QUERIES)
     ]
     # Queries whose first document differs: what a person who compares both would look at first.
     shown.sort(key=lambda one: len({str(hits[:1]) for hits in one["lists"].values()}) == 1)
@@ -161,14 +160,13 @@ def write_page(
     found_texts = collection.documents.take(collection.documents.rows_of(found_ids).tolist())
     pairs = zip(found_ids, found_texts, strict=True)
     documents = {id: " ".join(filter(None, one.values()))[:SHOWN_CHARACTERS] for id, one in pairs}
-    cells = [[cell_text(value, name) for name, value in row.items()] for row in found.rows]
     write_whole(
         path,
         render(
             "adapt.html.j2",
             sentence=found.sentence,
             columns=list(found.rows[0]),
-            rows=cells,
+            rows=[[cell_text(value, name) for name, value in row.items()] for row in found.rows],
             said=said.splitlines(),
             commands=commands,
             names=[first, other],

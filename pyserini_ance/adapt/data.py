@@ -42,6 +42,7 @@ MAX_PASSAGES = 4  # of a judged document that is too long for one
 LONG_SHARE = 0.1  # of judged documents that do not fit one passage, from which on they are read as several
 MOST_ASKED = 5_000  # passages that a language model reads
 PROMPT = "any-question"  # of the folder prompts
+SETTINGS = "settings (KEY=VALUE) of the encoder or BM25"
 ROUND_TRIP = 10  # a question must find its passage among so many
 log = logging.getLogger(__name__)
 
@@ -85,10 +86,9 @@ class Request:
             states = [[str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns] for path in some]
             made_of[name] = sha256_json(states)
         if self.server:
-            url, model, *budget = self.server
             prompt = self.output / PROMPT_FILE
             asked = (prompt if prompt.exists() else PROMPTS / f"{PROMPT}.txt").read_bytes().hex()
-            made_of |= {"llm": [url, model], "budget": budget, "prompt": sha256_json(asked)}
+            made_of |= {"llm": [*self.server[:2]], "budget": [*self.server[2:]], "prompt": sha256_json(asked)}
         return made_of
 
 
@@ -109,7 +109,8 @@ def prepare(request: Request, overrides: Sequence[str], plans: bool = False) -> 
     if (answers := output / "questions").exists():
         cure += f", and copy {answers} into it to keep the answers"
     if about := read_json_object(data / ABOUT):
-        before = about["made of"]
+        made_of[SETTINGS] = _settings(data / RECIPE, overrides)
+        before = {SETTINGS: made_of[SETTINGS], **about["made of"]}
         if changed := [name for name in {**before, **made_of} if before.get(name) != made_of.get(name)]:
             raise ValueError(f"{output} was made with other {', '.join(changed)}; {cure}")
         log.info("%s: continues with the data that is there", output)
@@ -118,11 +119,21 @@ def prepare(request: Request, overrides: Sequence[str], plans: bool = False) -> 
     else:
         with whole_folder(data) as new:
             text = _write_data(request, data, new, overrides, plans)
+            made_of[SETTINGS] = _settings(new / RECIPE, overrides)
             write_json(new / ABOUT, about := {"made of": made_of, "text": text})
         recipe_file.unlink(missing_ok=True)  # of other data
     if not recipe_file.exists():
         copy_whole(data / RECIPE, recipe_file)
     return str(about["text"])
+
+
+def _settings(recipe_file: Path, overrides: Sequence[str]) -> dict[str, Any]:
+    """The settings that the data depends on: the scale of all losses on whether vectors are normalised,
+    documents that stand for judgments on the rankings of the encoder and BM25, too."""
+    recipe = load_recipe(recipe_file, *[one for one in overrides if one.startswith(("encoder", "bm25"))])
+    ranked = {"encoder": True, "bm25": {"k1", "b", "index"}}
+    used: Any = {"encoder": {"model", "normalize"}} if recipe.train_name == "train" else ranked
+    return recipe.model_dump(mode="json", include=used, exclude={"encoder": {"dropout"}})
 
 
 def _write_data(request: Request, data: Path, new: Path, overrides: Sequence[str], plans: bool) -> str:

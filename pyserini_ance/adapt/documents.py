@@ -129,18 +129,17 @@ def without_blanks(id: str) -> str:
 def _documents(source: str, reading: Reading, skipped: Collection[Path]) -> Iterator[Passage]:
     path = Path(source).expanduser()
     if not path.exists():
+        problem = f"no file or folder {source} (from {Path.cwd()})"
         if _HUB_NAME.fullmatch(source) and not is_local(source):
             tables = {name: {"path": source, "name": part} for name, part in HUB_TABLES.items()}
             splits = {"test": {"path": f"{source}-qrels"}}  # which is not read
             try:
                 return _of_format({"kind": "datasets", **tables, "splits": splits})
             except ValueError as error:
-                problem = f"no file or folder {source} (from {Path.cwd()}), nor such a data set of the hub"
-                raise ValueError(f"{problem}: {error}") from error
-        raise FileNotFoundError(
-            f"no file or folder {source} (from {Path.cwd()}); expected a folder of documents, a file of "
-            f"records ({', '.join(EXTENSIONS)}), or the name of a data set on the hub, `owner/name`"
-        )
+                raise ValueError(f"{problem}, nor such a data set of the hub: {error}") from error
+        files = f"a folder of documents, a file of records ({', '.join(EXTENSIONS)})"
+        hub = "the name of a data set on the hub, `owner/name`"
+        raise FileNotFoundError(f"{problem}; expected {files}, or {hub}")
     if path.suffix in (".yaml", ".yml"):
         return _of_format(path)
     if path.is_file():

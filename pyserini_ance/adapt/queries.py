@@ -138,10 +138,8 @@ def _add_queries(found: Queries, path: Path) -> None:
     for number, (id, text) in enumerate(pairs, start=len(found.texts) + 1):
         id, text = without_blanks(id) or f"q{number}", " ".join(text.split())
         if text and (before := found.texts.setdefault(id, text)) != text:
-            raise ValueError(
-                f"{path}: query id {shown(id)} has two texts, {shown(before)} and {shown(text)}; expected an "
-                "id for each text; rename one, or leave ids out"
-            )
+            problem = f"{path}: query id {shown(id)} has two texts, {shown(before)} and {shown(text)}"
+            raise ValueError(f"{problem}; expected an id for each text; rename one, or leave ids out")
     found.counts[f"columns of {path.name} not read ({', '.join(sorted(unread))})"] = len(unread)
 
 
@@ -178,10 +176,9 @@ def _add_judgments(found: Queries, path: Path) -> None:
             id = by_text[text_key(query)] = f"q{len(by_text) + 1}"
             found.texts[id] = " ".join(query.split())
         if id is None:
-            raise ValueError(
-                f"{line.place}: query {shown(query)} is neither the id nor the text of one of "
-                f"{len(found.texts):,} queries; pass the file that these judgments are of with --queries"
-            )
+            neither = f"neither the id nor the text of one of {len(found.texts):,} queries"
+            cure = "pass the file that these judgments are of with --queries"
+            raise ValueError(f"{line.place}: query {shown(query)} is {neither}; {cure}")
         of_query = found.judgments.setdefault(id, {})
         if of_query.setdefault(document, grade) != grade:
             problem = f"query {shown(query)} and document {shown(document)} have the grade {grade}"

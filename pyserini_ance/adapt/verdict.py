@@ -78,10 +78,8 @@ def judge(run: RunDir, model: Path) -> Verdict:
         sentence = f"Keep the base model: nothing is better on dev ({judged})."
         return Verdict(BASE, False, sentence, rows)
     if queries < LEAST_TEST:
-        sentence = (
-            f"Keep the base model: {counted(queries, 'test queries')}, too few to tell (at least "
-            f"{LEAST_TEST}). The best on dev is {chosen}."
-        )
+        few = f"{counted(queries, 'test queries')}, too few to tell (at least {LEAST_TEST})"
+        sentence = f"Keep the base model: {few}. The best on dev is {chosen}."
         return Verdict(chosen, False, sentence, rows)
     reasons: list[str] = []
     for name in dict.fromkeys(one for one in (chosen, untrained) if one != BASE):
@@ -97,12 +95,9 @@ def judge(run: RunDir, model: Path) -> Verdict:
 
 
 def _named(name: str, model: Path) -> str:
-    return {
-        ONLY_BM25: "BM25 alone",
-        BASE_FUSED: "the base model fused with BM25",
-        ADAPTED: str(model),
-        FUSED: f"{model} fused with BM25",
-    }[name]
+    encoder = "the base model" if name == BASE_FUSED else str(model)
+    alone = {ONLY_BM25: "BM25 alone", ADAPTED: encoder}
+    return alone.get(name, f"{encoder} fused with BM25")
 
 
 def compare(run: RunDir, split: str, to_judge: Path | None) -> Verdict:

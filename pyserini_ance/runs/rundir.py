@@ -117,7 +117,7 @@ class RunDir:
         absent = next((path for path in (self.recipe, *needed) if not path.exists()), None)
         missing = f" ({absent.name} is missing)" if absent else ""
         if not self.folder.is_dir():
-            missing = f": no such folder{similar_name(self.folder)}"
+            missing = ": a file" if self.folder.exists() else f": no such folder{similar_name(self.folder)}"
         if missing:
             cure = "Pass a directory written by `pyserini-ance train`"
             raise FileNotFoundError(f"{self.folder} is not a run directory{missing}. {cure}")

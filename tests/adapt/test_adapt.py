@@ -216,9 +216,12 @@ def test_a_folder_belongs_to_its_documents_and_to_one_process(finished):
     wanted = finished["extracted"]
     with pytest.raises(ValueError, match="out was made with other queries; pass another --output"):
         adapt(replace(wanted, queries=wanted.output.parent / "q.csv"), SHORT)
-    for other in ("stage_defaults.batch_queries=8", "seed=2"):
+    for other in ("stage_defaults.batch_queries=8", "seed=2", "bm25.hits=300"):
         with pytest.raises(ValueError, match="was trained with another recipe.yaml or other overrides"):
             adapt(wanted, [*SHORT, other])
+    for of, other in (("extracted", "bm25.k1=2"), ("judged", "encoder.normalize=false")):
+        with pytest.raises(ValueError, match=r"other settings \(KEY=VALUE\) of the encoder or BM25; pass"):
+            adapt(finished[of], [*SHORT, other])
     with pytest.raises(ValueError, match="split has test; the verdict needs compared; leave"):
         adapt(wanted, [*SHORT, "final_evaluation.split=test"])
     assert read_results(wanted.output)["run"] == str(wanted.output / "run")
@@ -229,15 +232,7 @@ def test_a_folder_belongs_to_its_documents_and_to_one_process(finished):
         adapt(wanted, SHORT)
 
 
-def test_the_command_plans_without_training(tmp_path, docs, tiny_bert, capsys):
-    given = [str(docs), "--model", str(tiny_bert), "--output", str(tmp_path / "out"), "--plan"]
-    command.main([*given, "--queries", str(tmp_path / "q.csv"), *SHORT])
-    printed = capsys.readouterr().out
-    assert "120 documents" in printed and "steps" in printed
-    assert [path.name for path in (tmp_path / "out" / "run").iterdir()] == ["scratch"]
-
-
-def test_what_a_plan_encodes_the_run_does_not_encode_again(tmp_path, docs, tiny_bert, finished, monkeypatch):
+def test_what_a_plan_encodes_the_run_reads(tmp_path, docs, tiny_bert, finished, monkeypatch, capsys):
     written, write = [], VectorStore.write
 
     def counted(store, first, vectors):
@@ -246,9 +241,12 @@ def test_what_a_plan_encodes_the_run_does_not_encode_again(tmp_path, docs, tiny_
 
     monkeypatch.setattr(VectorStore, "write", counted)
     wanted = request(tmp_path, docs, tiny_bert, "q.csv")
-    planned = adapt(wanted, SHORT, plans=True)
-    assert "expected total" in planned and len(written) == 1 and written[0][1:] == (0, 120)
-    assert adapt(wanted, SHORT, plans=True).splitlines()[:8] == planned.splitlines()[:8]
+    given = [str(docs), "--model", wanted.model, "--output", str(wanted.output), *SHORT]
+    command.main([*given, "--queries", str(wanted.queries), "--plan"])
+    _, *planned = capsys.readouterr().out.splitlines()
+    assert "expected total" in "".join(planned) and len(written) == 1 and written[0][1:] == (0, 120)
+    assert [path.name for path in (wanted.output / "run").iterdir()] == ["scratch"]
+    assert adapt(wanted, SHORT, plans=True).splitlines()[:8] == planned[:8]
     adapt(wanted, SHORT)
     start = written[0][0]
     assert [one for one in written if one[0] == start] == written[:1] and len(written) > 1

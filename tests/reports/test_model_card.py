@@ -117,8 +117,8 @@ def test_without_token_or_network_the_folder_is_ready(run, monkeypatch, token, r
     assert (run.model / "README.md").is_file()
 
 
-def test_publish_wants_a_run_and_a_name_of_the_hub(run, tmp_path):
-    with pytest.raises(FileNotFoundError, match="is not a run directory"):
-        publish.main([str(tmp_path / "cache"), "me/mine"])
+def test_publish_wants_a_run_and_a_name_of_the_hub(run):
+    with pytest.raises(FileNotFoundError, match=r"recipe.yaml is not a run directory: a file\. Pass"):
+        publish.main([str(run.recipe), "me/mine"])
     with pytest.raises(ValueError, match="Repo id must"):
         publish.main([str(run.folder), "a/b/c"])

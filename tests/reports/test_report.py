@@ -93,6 +93,8 @@ def test_the_command_writes_it_into_the_run_or_where_one_wants_it(base, tmp_path
     assert capsys.readouterr().out == f"written: {folder}/report.html\n"
     report.main([str(folder), "--output", str(tmp_path / "mine.html")])
     assert (tmp_path / "mine.html").read_text() == (folder / "report.html").read_text()
+    with pytest.raises(SystemExit, match="2"):
+        report.main([str(folder / "report.html")])
 
 
 def test_a_long_line_is_interrupted_between_stages():
