@@ -14,7 +14,7 @@ from pyserini_ance.adapt.data import OnlyAnnounced, Request, prepare
 from pyserini_ance.adapt.recipe_file import COMPARED
 from pyserini_ance.data.trec import best_first
 from pyserini_ance.encoders.config import tower_folder
-from pyserini_ance.evaluation.tables import UNTRAINED, cell_text
+from pyserini_ance.evaluation.tables import BM25, HYBRID, UNTRAINED, cell_text
 from pyserini_ance.pipeline.corpus_encoding import VectorFormat, convert_index
 from pyserini_ance.pipeline.final_evaluator import fusion_command
 from pyserini_ance.pipeline.initial_weights import INITIAL
@@ -58,10 +58,11 @@ def adapt(request: Request, overrides: Sequence[str] = (), plans: bool = False) 
             return str(announced)
         recipe, run = load_recipe(output / RECIPE, *overrides), RunDir(output / "run")
         compares = (output / "data" / "qrels" / f"{COMPARED}.tsv").exists()
-        needed, splits = [COMPARED] if compares else ["dev", "test"], recipe.final_evaluation.split
-        if not {*needed} <= {*splits}:
-            problem = f"final_evaluation.split has {', '.join(splits)}; the verdict needs {', '.join(needed)}"
-            raise ValueError(f"{problem}; leave that key as it is in {output / 'data' / RECIPE}")
+        test, needed = recipe.final_evaluation, [COMPARED] if compares else ["dev", "test"]
+        if not ({*needed} <= {*test.split} and {BM25, UNTRAINED, HYBRID} <= {*test.rows} and recipe.bm25):
+            needs = f"splits {', '.join(needed)}, rows bm25, untrained, hybrid, and the section bm25"
+            cure = f"leave final_evaluation and bm25 as they are in {output / 'data' / RECIPE}"
+            raise ValueError(f"the verdict needs {needs}; {cure}")
         if plans:
             steps = min(DRY_STEPS, *(stage.steps for stage in recipe.stages.values()))
             scratch = None if run.state.exists() else run.scratch

@@ -4,7 +4,7 @@ stands for them."""
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,9 @@ from pyserini_ance.adapt.queries import (
 )
 from pyserini_ance.adapt.questions import PROMPT_FILE, PROMPTS, copy_prompt, texts_to_send, write_questions
 from pyserini_ance.adapt.ranking import StartRanker
-from pyserini_ance.adapt.recipe_file import CHECKED, COMPARED, recipe_text
+from pyserini_ance.adapt.recipe_file import COMPARED, checked_text, recipe_text
 from pyserini_ance.data.collection_files import write_judgments, write_lines
+from pyserini_ance.data.formats.format import Format
 from pyserini_ance.data.formats.lines import names_of_file
 from pyserini_ance.data.texts import text_key
 from pyserini_ance.data.trec import Qrels
@@ -31,7 +32,6 @@ from pyserini_ance.llm import Server, announcement
 from pyserini_ance.pipeline.mining import read_data
 from pyserini_ance.pipeline.preparation import recipe_data
 from pyserini_ance.recipe.models import cache_folder
-from pyserini_ance.recipe.yaml_text import to_yaml
 from pyserini_ance.runs.any_encoder import encoder_settings
 from pyserini_ance.runs.rundir import RECIPE, RunDir, load_recipe
 from pyserini_ance.storage.files import copy_whole, read_json_object, sha256_json, write_json, write_whole
@@ -42,6 +42,7 @@ MAX_PASSAGES = 4  # of a judged document that is too long for one
 LONG_SHARE = 0.1  # of judged documents that do not fit one passage, from which on they are read as several
 MOST_ASKED = 5_000  # passages that a language model reads
 PROMPT = "any-question"  # of the folder prompts
+KEPT = {"ignore_identical_ids", "instruction", "relevance_threshold"}  # of the `data:` section of a recipe
 SETTINGS = "settings (KEY=VALUE) of the encoder or BM25"
 ROUND_TRIP = 10  # a question must find its passage among so many
 log = logging.getLogger(__name__)
@@ -63,6 +64,11 @@ class Request:
     def source(self) -> Path:
         return Path(self.documents).expanduser()
 
+    @cached_property
+    def format(self) -> Format | None:
+        """Of a YAML file with the `data:` section of a recipe."""
+        return read_data(self.source) if self.source.suffix in (".yaml", ".yml") else None
+
     @property
     def others(self) -> set[Path]:
         """Files and folders that are no documents, wherever they are."""
@@ -71,8 +77,7 @@ class Request:
     def identity(self) -> dict[str, Any]:
         """What the data in the folder is made of."""
         documents = [*files_of(self.source, self.others)] if self.source.is_dir() else [self.source]
-        if self.source.suffix in (".yaml", ".yml"):
-            data = read_data(self.source)
+        if data := self.format:
             # Packages that are installed again have other times.
             for _, path in [] if data.kind == "docstrings" else data.files():
                 documents += files_of(path, self.others) if path.is_dir() else names_of_file(path)
@@ -140,7 +145,9 @@ def _write_data(request: Request, data: Path, new: Path, overrides: Sequence[str
     """Write documents, queries, judgments and the recipe into `new`, which becomes `data`."""
     encoder, is_local = encoder_settings(request.model), Path(request.model).is_dir()
     encoder["model"] = str(Path(encoder["model"]).absolute()) if is_local else request.model
-    write_whole(new / RECIPE, CHECKED + to_yaml({"encoder": encoder}))
+    section = {"kind": "beir", "folder": str(data.absolute())}
+    section |= request.format.model_dump(include=KEPT, exclude_defaults=True) if request.format else {}
+    write_whole(new / RECIPE, checked_text(section, encoder))
     recipe = load_recipe(new / RECIPE, *overrides)
     scale = 20 if initial_encoder(recipe.encoder, recipe.seed).config.normalize else 1
     queries = read_queries(request.queries, request.judgments, request.source, cache_folder())
@@ -161,7 +168,7 @@ def _write_data(request: Request, data: Path, new: Path, overrides: Sequence[str
     max_passages = MAX_PASSAGES if num_long > LONG_SHARE * len(whole) else None
     held_out = {name: judged[name] for name in ("dev", "test")} if judged.keys() >= {"dev", "test"} else {}
     names = [*judged] if supervision == "judged" else [supervision, *(held_out or [COMPARED])]
-    write_whole(new / RECIPE, recipe_text(data, encoder, supervision, names, max_passages, scale))
+    write_whole(new / RECIPE, recipe_text(section, encoder, supervision, names, max_passages, scale))
     recipe = load_recipe(new / RECIPE, *overrides)
     recipe_data(recipe)  # checks the names of splits
     read = recipe.encoder.tokenization.document

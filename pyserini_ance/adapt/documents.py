@@ -137,9 +137,9 @@ def _documents(source: str, reading: Reading, skipped: Collection[Path]) -> Iter
                 return _of_format({"kind": "datasets", **tables, "splits": splits})
             except ValueError as error:
                 raise ValueError(f"{problem}, nor such a data set of the hub: {error}") from error
-        files = f"a folder of documents, a file of records ({', '.join(EXTENSIONS)})"
+        kinds = f"a folder of documents, a file of records ({', '.join(EXTENSIONS)})"
         hub = "the name of a data set on the hub, `owner/name`"
-        raise FileNotFoundError(f"{problem}; expected {files}, or {hub}")
+        raise FileNotFoundError(f"{problem}; expected {kinds}, or {hub}")
     if path.suffix in (".yaml", ".yml"):
         return _of_format(path)
     if path.is_file():

@@ -47,14 +47,21 @@ class Queries:
     counts: Counter[str] = field(default_factory=Counter)
     places: dict[str, str] = field(default_factory=dict)
     has_test: bool = False  # a given one, not cut from the judged queries
+    threshold: int = 1  # the lowest grade that is relevant
 
     def add_split(self, name: str, texts: Mapping[str, str], qrels: Qrels) -> None:
         """Add a split that is given: its judged queries, of `texts`."""
-        judged = {id: grades for id, grades in _judged(qrels).items() if id in texts}
-        self.counts["judged queries without a text"] += len(_judged(qrels)) - len(judged)
+        judged = {id: grades for id, grades in self.relevant(qrels).items() if id in texts}
+        self.counts["judged queries without a text"] += len(qrels.keys() - texts.keys())
         self.texts |= {id: texts[id] for id in judged}
         self.judgments |= judged
-        self.splits[name] = list(judged)
+        self.splits |= {name: list(judged)} if judged else {}
+
+    def relevant(self, qrels: Qrels) -> Qrels:
+        """The judgments of the queries that have a relevant document; the others are counted."""
+        judged = {q: of for q, of in qrels.items() if any(grade >= self.threshold for grade in of.values())}
+        self.counts["judged queries without a relevant document"] += len(qrels) - len(judged)
+        return judged
 
     @property
     def held_out(self) -> set[str]:
@@ -87,9 +94,13 @@ def read_queries(queries: Path | None, judgments: Path | None, source: Path, cac
     found = Queries()
     if source.suffix in (".yaml", ".yml"):
         collection = load_collection(source, cache=cache)
+        ids = [id for split in collection.splits.values() for id in split.queries.ids]
         for name, split in collection.splits.items():
-            texts = dict(zip(split.queries.ids, split.queries.columns["text"], strict=True))
-            found.add_split(name, texts, collection.judgments(name))
+            prefix = f"{name}:" * (len(set(ids)) < len(ids))  # some files number the queries of each split
+            named = [f"{prefix}{id}" for id in split.queries.ids]
+            found.threshold = split.qrels.threshold
+            qrels = dict(zip(named, collection.judgments(name).values(), strict=True))
+            found.add_split(name, dict(zip(named, split.queries.columns["text"], strict=True)), qrels)
     elif source.is_dir() and (of_beir := beir_file(source, "queries.jsonl")):
         _add_queries(found, of_beir)
         for name in ("train", "dev", "test"):
@@ -103,7 +114,8 @@ def read_queries(queries: Path | None, judgments: Path | None, source: Path, cac
     if judgments:
         _add_judgments(found, judgments)
     if judgments and not found.judgments:
-        raise ValueError(f"{judgments}: no relevant document; expected a grade above 0; judge some queries")
+        expected = f"expected a grade of at least {found.threshold}"
+        raise ValueError(f"{judgments}: no relevant document; {expected}; judge some queries")
     num_texts = len(set(map(text_key, found.texts.values())))
     found.counts["queries with the text of another"] = len(found.texts) - num_texts
     return found
@@ -112,10 +124,6 @@ def read_queries(queries: Path | None, judgments: Path | None, source: Path, cac
 def hash_of(text: str) -> bytes:
     """A random order that is the same everywhere."""
     return hashlib.sha256(text.encode(errors="replace")).digest()
-
-
-def _judged(qrels: Qrels) -> Qrels:
-    return {query: grades for query, grades in qrels.items() if max(grades.values()) > 0}
 
 
 def _add_queries(found: Queries, path: Path) -> None:
@@ -184,9 +192,7 @@ def _add_judgments(found: Queries, path: Path) -> None:
             problem = f"query {shown(query)} and document {shown(document)} have the grade {grade}"
             raise line.error(problem, f"one grade, as before: {of_query[document]}", "keep one of the two")
         found.places.setdefault(document, line.place)
-    judged_ids = _judged(found.judgments)
-    found.counts["judged queries without a relevant document"] += len(found.judgments) - len(judged_ids)
-    found.judgments = judged_ids
+    found.judgments = found.relevant(found.judgments)
 
 
 def keep_known(found: Queries, titles: Mapping[str, str]) -> None:
@@ -212,7 +218,7 @@ def keep_known(found: Queries, titles: Mapping[str, str]) -> None:
         if len(unknown) > MOST_UNKNOWN * len(names):
             raise ValueError(f"{len(unknown):,} of {len(names):,} {what}; correct or delete these rows")
         found.counts[what] = len(unknown)
-    found.judgments = _judged(judged)
+    found.judgments = found.relevant(judged)
     kept = ((name, [id for id in ids if id in found.judgments]) for name, ids in found.splits.items())
     found.splits = {name: ids for name, ids in kept if ids}
 

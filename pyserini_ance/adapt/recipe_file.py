@@ -1,6 +1,6 @@
 """The recipe that `adapt` writes: all that it trains is said there, and may be changed there."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +14,17 @@ METHODS = {
     "generated": ("distilled", ("query", "distil"), "questions that a language model wrote teach"),
     "extracted": ("unjudged", ("query",), "too few queries: titles and crops of documents, and that teacher"),
 }
-# Has the stages and splits of any recipe below, to check overrides before documents are read.
-_SPLITS = ", ".join(f"{name}: x" for name in ("train", "dev", "test", COMPARED, *METHODS))
-CHECKED = f"""extends: [_base/adapt, _methods/distilled, _methods/unjudged]
-data: {{kind: beir, folder: x, splits: {{{_SPLITS}}}}}
-"""
+
+
+def checked_text(data: Mapping[str, Any], encoder: dict[str, Any]) -> str:
+    """A recipe with the stages and splits of any below, to check overrides before documents are read."""
+    splits = dict.fromkeys(("train", "dev", "test", COMPARED, *METHODS), "x")
+    methods = ["_base/adapt", "_methods/distilled", "_methods/unjudged"]
+    return to_yaml({"extends": methods, "data": {**data, "splits": splits}, "encoder": encoder})
 
 
 def recipe_text(
-    data: Path,
+    data: Mapping[str, Any],
     encoder: dict[str, Any],
     supervision: str,
     splits: Collection[str],
@@ -31,9 +33,9 @@ def recipe_text(
 ) -> str:
     """The recipe as YAML with comments.
 
-    encoder: the section of that name. supervision: a key of METHODS. splits: those of `data`, a folder in
-    BEIR's layout. max_passages: of a document that is too long to be one (MaxP); None: documents are
-    passages. scale: of the losses.
+    data, encoder: the sections of that name, `data` without its `splits`, of a folder in BEIR's layout.
+    supervision: a key of METHODS. max_passages: of a document that is too long to be one (MaxP); None:
+    documents are passages. scale: of the losses.
     """
     method, terms, meaning = METHODS[supervision]
     if max_passages:
@@ -43,8 +45,8 @@ def recipe_text(
         stage["terms"] = {term: {"loss": {"scale": scale}} for term in terms}
     has_dev, files = "dev" in splits, {name: f"qrels/{name}.tsv" for name in splits}
     sections = {
-        "name": f"adapt-{data.absolute().parent.name}",
-        "data": {"kind": "beir", "folder": str(data.absolute()), "splits": files},
+        "name": f"adapt-{Path(data['folder']).parent.name}",
+        "data": {**data, "splits": files},
         "encoder": encoder,
         "train_split": "train" if supervision == "judged" else supervision,
         "stages": {method: stage},

@@ -19,7 +19,7 @@ from pyserini_ance.data.formats.training_files import layout_of, listed_hits
 from pyserini_ance.data.known_positives import PADDING
 from pyserini_ance.data.rankings import hit_blocks, is_listed, line_of
 from pyserini_ance.data.trec import read_hits
-from pyserini_ance.storage.files import path_in_errors
+from pyserini_ance.storage.files import save_array
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,8 +38,7 @@ class ScoredPairs:
         """Write a folder of three arrays; equal scores give equal bytes."""
         folder.mkdir(parents=True, exist_ok=True)
         for name, values in vars(self).items():
-            with path_in_errors(folder / f"{name}.npy"):
-                np.save(folder / f"{name}.npy", values, allow_pickle=False)
+            save_array(folder / f"{name}.npy", values)
 
     @classmethod
     def open(cls, folder: Path) -> Self:

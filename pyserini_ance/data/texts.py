@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyserini_ance.storage.files import path_in_errors
+from pyserini_ance.storage.files import path_in_errors, save_array
 
 ROWS_PER_BATCH = 4096
 
@@ -267,7 +267,7 @@ def write_texts(path: Path, texts: Texts) -> None:
     Texts of a file are hard-linked, or copied if links fail.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    np.save(_same_file(path), np.stack([texts.same.rows, texts.same.firsts]))
+    save_array(_same_file(path), np.stack([texts.same.rows, texts.same.firsts]))
     if texts.path is None:
         store_texts(list(texts.columns), texts.columns_in_blocks(ROWS_PER_BATCH), path)
         return

@@ -14,7 +14,7 @@ import numpy as np
 
 from pyserini_ance.data.collection import Texts
 from pyserini_ance.data.known_positives import offsets_of
-from pyserini_ance.storage.files import path_in_errors
+from pyserini_ance.storage.files import path_in_errors, save_array
 from pyserini_ance.storage.progress import progress_bar
 from pyserini_ance.storage.publish import publish_once, read_manifest
 
@@ -127,7 +127,7 @@ def open_or_build(
                 file.write(ids.tobytes())
                 bar.update(len(lists))
         offsets = offsets_of(np.concatenate(lengths))
-        np.save(claimed / "offsets.npy", offsets, allow_pickle=False)
+        save_array(claimed / "offsets.npy", offsets)
         tokens_per_text = offsets[-1] / max(1, len(texts))
         log.info("tokenised %s: %d texts, %.1f tokens per text", label, len(texts), tokens_per_text)
 

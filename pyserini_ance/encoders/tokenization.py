@@ -3,22 +3,23 @@
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import numpy as np
-from pydantic import PositiveInt, field_validator, model_validator
+from pydantic import Field, PositiveInt, model_validator
 
 from pyserini_ance.data.collection import SIDES, Side, Texts
 from pyserini_ance.data.passages import Passages, pad_passages, split_passages
 from pyserini_ance.data.texts import ROWS_PER_BATCH
 from pyserini_ance.data.token_store import Specials, TokenStore, open_or_build
-from pyserini_ance.recipe.components import Settings
+from pyserini_ance.recipe.components import Settings, expected
 from pyserini_ance.storage.files import sha256_json
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 PROMPT = re.compile(r"([^{}]*)(\{title\} )?\{text\}")  # a title comes as part of the text
+Template = Annotated[str, Field(pattern=r"\{\w+\}"), expected("a text with a field, such as '{text}'")]
 SPECIAL = re.compile(r"(\[(?:CLS|SEP|PAD|UNK)\])")
 
 
@@ -27,16 +28,14 @@ class SideTokenization(Settings):
 
     length_tokens: PositiveInt = 64
     """The maximum length, special tokens included."""
-    template: str = "{text}"
+    template: Template = "{text}"
     """The text of a record, with its fields in braces. If it begins with the tokenizer's first special token,
     as in `[CLS]{text}[SEP]`, it has them all, and none is added."""
 
-    @field_validator("template")
-    @classmethod
-    def check_template(cls, template: str) -> str:
-        if not re.search(r"\{\w+\}", template):
-            raise ValueError("a template needs at least one field, for example '{text}' or 'query: {text}'")
-        return template
+    @property
+    def fields(self) -> list[str]:
+        """The fields that the template names."""
+        return list(dict.fromkeys(re.findall(r"\{(\w+)\}", self.template)))
 
     @property
     def first_documents(self) -> list[str]:
@@ -62,7 +61,7 @@ class DocumentTokenization(SideTokenization):
     """Index empty passages up to `passages`; searches may rank one best, but training ignores them."""
     length_tokens: PositiveInt = 256
     """The maximum length of a passage, special tokens included."""
-    template: str = "{title} {text}"
+    template: Template = "{title} {text}"
     """The text of a document, with its fields in braces."""
 
     @model_validator(mode="after")

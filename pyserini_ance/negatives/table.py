@@ -12,7 +12,7 @@ from pyserini_ance.data.known_positives import PADDING as PADDING  # read togeth
 from pyserini_ance.data.known_positives import PLURALS, Side, repeats
 from pyserini_ance.random_streams import random_stream
 from pyserini_ance.recipe.components import SettingError
-from pyserini_ance.storage.files import read_json, write_json
+from pyserini_ance.storage.files import read_json, save_array, write_json
 
 if TYPE_CHECKING:
     from pyserini_ance.data.prepared import AnchorSet
@@ -218,7 +218,7 @@ class NegativeTable:
         shapes = {}
         for name, dtype in ARRAYS.items():
             if (array := getattr(self, name)) is not None:
-                np.save(folder / f"{name}.npy", np.ascontiguousarray(array, dtype))
+                save_array(folder / f"{name}.npy", np.ascontiguousarray(array, dtype))
                 shapes[name] = array.shape
         sides = {"anchor_side": self.anchor_side, "candidate_side": self.candidate_side}
         about = {**sides, "source": self.source, "dropped": dict(sorted(self.dropped.items()))}

@@ -100,7 +100,10 @@ def encode_corpus(
         about = model.config.model_dump(mode="json", exclude={"model"})
     provenance: dict[str, Any] = {"encoder": name, **about, "precision": resolved}
     tokenization = model.config.tokenization
-    reader = PyseriniJsonl(corpus=corpus, skip=("empty_documents",) if empty_documents == "skip" else ())
+    fields = () if {*tokenization.document.fields} <= {"title", "text"} else tokenization.document.fields
+    reader = PyseriniJsonl(
+        corpus=corpus, fields=tuple(fields), skip=("empty_documents",) if empty_documents == "skip" else ()
+    )
     if shard:
         # Which part of which corpus it is, by which weights, and all settings in which shards agree.
         provenance[vector_files.SHARD] = {

@@ -1,7 +1,6 @@
 """Check that a recipe's data has what the recipe needs: splits, measures, judgments, files of negatives; and
 warn of what a run accepts, though it is hardly meant."""
 
-import re
 from collections.abc import Iterable, Iterator, Set
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from pyserini_ance.data.passages import check_delimiter
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.data.texts import text_key
 from pyserini_ance.encoders.hub import find_model
+from pyserini_ance.encoders.tokenization import SideTokenization
 from pyserini_ance.evaluation.answer_measures import CUTOFFS, is_of_answers, success_at
 from pyserini_ance.evaluation.metrics import check_grade
 from pyserini_ance.pipeline.bm25_rankings import read_candidates
@@ -145,23 +145,21 @@ def only_trained_on(recipe: Recipe) -> set[str]:
     return {*recipe.train_split}.difference(recipe.final_evaluation.split, dev_splits(recipe))
 
 
-def check_template(key: str, template: str, side: Side, fields: Iterable[str]) -> None:
-    """Raise ValueError, naming `key`, if a template names a field that no record has: the model would read
-    blank texts.
+def check_template(settings: SideTokenization, side: Side, fields: Iterable[str]) -> None:
+    """Raise ValueError if the template of a side names a field that no record has: the model would read blank
+    texts.
 
     The title may be missing beside another field.
     """
-    fields, named = list(fields), re.findall(r"\{(\w+)\}", template)
+    fields, named = list(fields), settings.fields
     optional = {"title"} if set(named) & set(fields) else set()
     unknown = [field for field in named if field not in {*fields, *optional}]
     if unknown:
         raise ValueError(
-            f"{key} is {template!r}, but a {side} of this collection has no field {', '.join(unknown)}"
-            f"{did_you_mean(unknown[0], fields)}; fields: {', '.join(fields)}"
+            f"encoder.tokenization.{side}.template is {settings.template!r}, but a {side} of this collection "
+            f"has no field {', '.join(unknown)}{did_you_mean(unknown[0], fields)}; fields: "
+            f"{', '.join(fields)}"
         )
-    if not named:
-        cure = f"write fields in braces, such as '{{text}}'; fields: {', '.join(fields)}"
-        raise ValueError(f"{key} is {template!r}, which names no field; {cure}")
 
 
 def data_warnings(recipe: Recipe, collection: Collection) -> list[str]:

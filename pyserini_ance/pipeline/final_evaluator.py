@@ -30,7 +30,7 @@ from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.checkpoint import Checkpoint
 from pyserini_ance.runs.run_log import RunLog
 from pyserini_ance.runs.rundir import TRAINING_RANKS_CUTOFF, RunDir
-from pyserini_ance.storage.files import read_json_lines, read_json_object, whole_file, write_json
+from pyserini_ance.storage.files import read_json_lines, read_json_object, save_array, write_json
 from pyserini_ance.vectors.faiss_index import FLAT
 from pyserini_ance.vectors.search import search_arrays
 
@@ -154,12 +154,7 @@ class FinalEvaluator:
             rows = snapshot.search("query", anchor_set.anchors, "document", TRAINING_RANKS_CUTOFF)[1]
             known = is_known_positive(anchor_set.known_positives, anchor_set.anchors, rows)
             ranks = self.world.gather_rows(positive_ranks(known))
-
-            def write() -> None:
-                with whole_file(self.run.training_ranks) as file:
-                    np.save(file, ranks)
-
-            self.world.on_main(write)
+            self.world.on_main(lambda: save_array(self.run.training_ranks, ranks))
         about = {"stage": stage, "step": self.recipe.stages[stage].steps, "weights": checkpoint.weights}
         precisions = {"mined": mined, "evaluated": snapshot.precision}
         RunLog(self.run, self.world.is_main).metric("training_queries", **about, precisions=precisions)

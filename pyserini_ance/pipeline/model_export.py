@@ -1,7 +1,6 @@
 """The export of a run: the model with the proof that, from its folder, other libraries compute the vectors of
 the checkpoint; the index, and the command that searches with them."""
 
-import re
 import shutil
 import tempfile
 import warnings
@@ -97,7 +96,7 @@ def hard_records(settings: SideTokenization) -> list[Record]:
     """Texts, and pairs of title and text, that libraries may read differently; without titles, the last is
     longer than the limit."""
     long = (REPEATED_TEXT * min(settings.length_tokens // 5 + 1, 200)).strip()
-    fields = {name: f"A {name}" for name in re.findall(r"\{(\w+)\}", settings.template)}
+    fields = {name: f"A {name}" for name in settings.fields}
     pairs = [(fields.get("title", ""), text) for text in (*HARD_TEXTS, long)]
     if "title" in fields:  # the longer of a pair is truncated
         pairs += [("", HARD_TEXTS[1]), (long, HARD_TEXTS[1]), ("A", ""), (long, long)]

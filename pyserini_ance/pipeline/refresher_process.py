@@ -207,7 +207,7 @@ def serve_requests(run: RunDir, refresher: Refresher, timeout_seconds: float, wo
     def poll() -> dict[str, Any]:
         refresher.report("waiting for requests")
         last_alive = time.monotonic()
-        while True:
+        while run.refresher.is_own:
             if requests := next_requests(read_requests(run), run):
                 return {"requests": [vars(request) for request in requests]}
             if (record := run.trainer.read()) and record["status"] == "finished":
@@ -217,6 +217,7 @@ def serve_requests(run: RunDir, refresher: Refresher, timeout_seconds: float, wo
             elif time.monotonic() - last_alive > timeout_seconds:
                 return {"end": f"no training for {timeout_seconds} seconds ({run.trainer.describe()})"}
             time.sleep(POLL_SECONDS)
+        return {"end": f"{run.folder} was removed, or made anew"}
 
     def is_open(request: RefreshRequest) -> bool:
         return request in read_requests(run)

@@ -55,7 +55,7 @@ from pyserini_ance.runs.rundir import RunDir, step_of
 from pyserini_ance.storage.error_text import text_of
 from pyserini_ance.storage.files import read_json, sha256_json, write_json
 from pyserini_ance.storage.progress import progress_bar
-from pyserini_ance.storage.publish import is_complete, whole_folder
+from pyserini_ance.storage.publish import is_complete, remove_unless_leased, whole_folder
 
 if TYPE_CHECKING:
     from sentence_transformers import CrossEncoder
@@ -247,7 +247,7 @@ def train_teacher(
         mined = {"queries": len(lists.queries), "generations": lists.generations}
         versions = {name: version(name) for name in ("sentence-transformers", "transformers", "torch")}
         write_json(output / ABOUT, {**about, **mined, "settings": recorded, "versions": versions})
-        shutil.rmtree(work)
+        remove_unless_leased(work)  # at once: of a part of it training would not continue
 
 
 def check_start(source: str) -> None:
@@ -355,7 +355,7 @@ def _train(
         trainer.remove_callback(PrinterCallback)
         loss = trainer.train(resume_from_checkpoint=_last_checkpoint(work / origin)).training_loss
     if not math.isfinite(loss):
-        shutil.rmtree(work)  # a training that goes on from these checkpoints would end the same way
+        remove_unless_leased(work)  # a training that goes on from these checkpoints would end the same way
         raise RuntimeError(
             f"the teacher's mean loss is {loss}; lower its learning rate (now {teacher.learning_rate})"
         )

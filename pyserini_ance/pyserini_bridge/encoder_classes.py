@@ -4,7 +4,6 @@ They compute vectors exactly as the checkpoint's side file says.
 """
 
 import logging
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -83,12 +82,13 @@ class DocumentEncoder:
             length = self.encoder.length_tokens("document")
             ignored = {"--fp16": fp16, f"--max-length {max_length}": max_length not in (None, length)}
             _check_flags(self.folder, {"--add-sep": add_sep}, ignored)
-            template = self.encoder.config.tokenization.document.template
-            if missing := [name for name in re.findall(r"\{(\w+)\}", template) if name not in columns]:
+            documents = self.encoder.config.tokenization.document
+            if missing := [name for name in documents.fields if name not in columns]:
+                arguments = ", ".join(f"{name}s=[...]" for name in missing)
                 log.warning(
-                    f"{self.folder} reads documents as {template!r}, but {', '.join(missing)} is not "
-                    f"passed. If the corpus has it, pass {', '.join(f'{name}s=[...]' for name in missing)}; "
-                    "on the command line, add it to `--fields` of both `input` and `encoder`."
+                    f"{self.folder} reads documents as {documents.template!r}, but {', '.join(missing)} is "
+                    f"not passed. If the corpus has it, pass {arguments}; on the command line, add it to "
+                    "`--fields` of both `input` and `encoder`."
                 )
             self._is_checked = True
         rows = zip(*columns.values(), strict=True)

@@ -3,7 +3,6 @@ the search command.
 """
 
 import json
-import re
 import shlex
 import shutil
 import sys
@@ -39,7 +38,7 @@ class StockClass(NamedTuple):
             flags += [] if value is True else [str(value)]
         if side == "document":
             documents = config_of(self.folder).tokenization.document
-            flags += ["--fields", *re.findall(r"\{(\w+)\}", documents.template)]
+            flags += ["--fields", *documents.fields]
             flags += ["--max-length", str(documents.length_tokens)]
             flags += ["--dimension", str(read_side_file(self.folder)["dimension"])]
         return flags
@@ -82,7 +81,7 @@ def encode_by_stock(stock: StockClass, side: Side, records: Sequence[Mapping[str
             return np.stack([queries.encode(record["text"]) for record in records])
         documents = init_encoder(**given, encoder=str(folder), multimodal=False, explicit_truncate=False)
     settings = config_of(stock.folder).tokenization.document
-    fields = dict.fromkeys(["text", *re.findall(r"\{(\w+)\}", settings.template)])
+    fields = dict.fromkeys(["text", *settings.fields])
     columns = {f"{name}s": [record.get(name, "") for record in records] for name in fields}
     return documents.encode(**columns, max_length=settings.length_tokens)
 

@@ -15,6 +15,7 @@ from pyserini_ance.recipe.refresh_settings import CorrectedEncoding
 from pyserini_ance.runs.checkpoint import Checkpoint
 from pyserini_ance.runs.generation import ENCODED, RefreshRequest, base_before
 from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.storage.files import save_array
 from pyserini_ance.storage.publish import read_manifest
 from pyserini_ance.vectors.correction import ROWS_PER_BLOCK, Correction, agreement, token_means
 from pyserini_ance.vectors.encoding import ShardedVectors
@@ -49,15 +50,14 @@ def correct_older(
     base = Snapshot.of(checkpoint, snapshot.data, recipe, run, world)
     lease(base.vectors_folder)
     generation = run.generation(request.stage, step)
-    if world.on_main(lambda: read_manifest(generation, verify=False)[ENCODED]).get("corrected"):
-        stores = _stores(base, snapshot.encoder.dimension)
+    encoded = world.on_main(lambda: read_manifest(generation, verify=False)[ENCODED])
+    if encoded.get("corrected"):
+        stores = _stores(base, snapshot.encoder.dimension, encoded.get("processes", world.size))
         if not world.on_main(lambda: all(path.is_dir() for path, *_ in stores)):
-            log.warning(
-                f"{request.describe()}: {_folder(base)} lacks the vectors of step {step}, or another number "
-                "of processes wrote them: all documents are encoded"
-            )
+            lacks = f"{_folder(base)} lacks the vectors of step {step}"
+            log.warning(f"{request.describe()}: {lacks}: all documents are encoded")
             return {}
-        old = ShardedVectors([read_vectors(*store) for store in stores], world.rank)
+        old = ShardedVectors([read_vectors(*store) for store in stores])
         encoded_at = np.load(_folder(base) / ENCODED_AT)
     else:
         old = base.document_vectors
@@ -72,7 +72,8 @@ def correct_older(
             f"min_recall {encode.min_recall:g}: all documents are encoded"
         )
     share = encode.model_dump(include={"sample", "part"}, exclude_none=True)
-    return {**measured, "base": step, "base_weights": checkpoint.weights, **share}
+    about = {"base": step, "base_weights": checkpoint.weights, "processes": world.size}
+    return {**measured, **about, **share}
 
 
 def correct_vectors(
@@ -125,9 +126,9 @@ def _folder(snapshot: Snapshot) -> Path:
     return snapshot.vectors_folder / "corrected"
 
 
-def _stores(snapshot: Snapshot, dimension: int) -> list[Store]:
-    """The stores of a snapshot's corrected vectors, one for each process; no server makes them."""
-    size, documents = snapshot.world.size, len(snapshot.data.documents)
+def _stores(snapshot: Snapshot, dimension: int, size: int) -> list[Store]:
+    """The stores of a snapshot's corrected vectors, which `size` processes and no server write."""
+    documents = len(snapshot.data.documents)
     bounds = [documents * rank // size for rank in range(size + 1)]
     key = {name: value for name, value in snapshot.vectors_key.items() if name != "server"}
     return stores_of(_folder(snapshot), bounds, dimension, key)
@@ -144,7 +145,7 @@ def _store(
     """The vectors of all documents on disk: `new` (R, D) of `rows` (R,), and corrected ones. Each process
     writes its shard; files of an attempt that was killed are written again."""
     world, encoder, tokens = snapshot.world, snapshot.encoder, snapshot.data.documents
-    stores = _stores(snapshot, old.shape[1])
+    stores = _stores(snapshot, old.shape[1], world.size)
     _, size, _, key = stores[world.rank]
     store = VectorStore(*stores[world.rank])
     for start in range(0, size, ROWS_PER_BLOCK):
@@ -154,6 +155,6 @@ def _store(
         inside = (places >= 0) & (places < len(block))
         vectors[places[inside]] = new[inside]
         store.write(start, vectors)
-    world.on_main(lambda: np.save(_folder(snapshot) / ENCODED_AT, encoded_at))
+    world.on_main(lambda: save_array(_folder(snapshot) / ENCODED_AT, encoded_at))
     world.barrier()
     return ShardedVectors([read_vectors(*one) for one in stores], world.rank)

@@ -22,8 +22,8 @@ from pyserini_ance.negatives.snapshot import TEACHER_VECTORS
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.run_log import RunLog
 from pyserini_ance.runs.rundir import RunDir, complete_steps, step_of
+from pyserini_ance.storage import publish
 from pyserini_ance.storage.files import read_json, remove_leftovers, sha256_json, write_json
-from pyserini_ance.storage.publish import is_complete, publishing, remove_parts, remove_unless_leased
 
 ENCODER = "encoder"
 TRAINING, PROGRESS = "training.safetensors", "progress.json"
@@ -121,8 +121,8 @@ def publish_checkpoint(
     Training can resume from a checkpoint with an optimizer's `moments`, and the `scaler` of fp16.
     """
     folder = run.checkpoint(progress.stage, progress.step)
-    if is_new := not is_complete(folder):
-        with publishing(folder, {"stage": progress.stage, "step": progress.step}) as temporary:
+    if is_new := not publish.is_complete(folder):
+        with publish.publishing(folder, {"stage": progress.stage, "step": progress.step}) as temporary:
             (temporary / ENCODER).mkdir()
             save_encoder(encoder, temporary / ENCODER)
             if moments is not None:
@@ -161,6 +161,7 @@ def restore_moments(
 ) -> None:
     """Load a checkpoint's optimizer state into `optimizer`, on the devices of its parameters, and the scale
     of fp16, if it has one, into `scaler`."""
+    publish.read_manifest(checkpoint.folder)  # which `open` compares with the encoder alone
     saved = load_file(checkpoint.folder / TRAINING)
     if scaler is not None and SCALE in saved:
         scale, growth = saved[SCALE].tolist()
@@ -181,7 +182,7 @@ def drop_moments(run: RunDir, recipe: Recipe, finished: Collection[str]) -> None
     to_come = [name for name, stage in recipe.stages.items() if name not in finished and stage.keep_optimizer]
     for name in {*finished}.difference(map(recipe.start_of, to_come)):
         for folder in complete_steps(run.checkpoints, name):
-            remove_parts(folder, (TRAINING, PROGRESS))
+            publish.remove_parts(folder, (TRAINING, PROGRESS))
 
 
 def _placed(value: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
@@ -219,7 +220,7 @@ def prune_stage(
     unneeded = [folder for folder in complete if folder not in needed]
     unneeded += [f for f in sorted(run.scratch.glob("[!.]*")) if f.name.partition("-")[0] not in in_use]
     for folder in unneeded:
-        remove_unless_leased(folder)
+        publish.remove_unless_leased(folder)
 
 
 def clean_up_finished(run: RunDir, recipe: Recipe) -> None:
@@ -235,7 +236,7 @@ def clean_up_finished(run: RunDir, recipe: Recipe) -> None:
         prune_stage(run, name, recipe, {step_of(ended["result"])}, set())
         for folder in complete_steps(run.negatives, name):
             if step_of(folder.name) not in adopted:
-                remove_unless_leased(folder)
+                publish.remove_unless_leased(folder)
         keep = {record["checkpoint_step"] for record in log.decisions("evaluate", name)}
         for path in sorted(run.evaluations.glob(f"{name}-????????.json")):
             if step_of(path.stem) not in keep:

@@ -19,7 +19,7 @@ from pyserini_ance.recipe.refresh_settings import CorrectedEncoding
 from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.runs.run_log import RunLog
 from pyserini_ance.runs.rundir import RunDir, complete_steps, step_of
-from pyserini_ance.storage.files import read_json, read_json_object, sha256_json, write_json
+from pyserini_ance.storage.files import read_json, read_json_object, save_array, sha256_json, write_json
 from pyserini_ance.storage.publish import is_complete, publishing, read_manifest
 
 ProductKind = Literal["tables", "dev"]
@@ -149,7 +149,7 @@ def publish_generation(
         for key, table in tables.items():
             table.save(temporary / table_name(key))
             if table.positive_ranks is not None:
-                np.save(temporary / f"{table_name(key)}{RANKS_SUFFIX}", table.positive_ranks)
+                save_array(temporary / f"{table_name(key)}{RANKS_SUFFIX}", table.positive_ranks)
         for term, scores in (teacher_scores or {}).items():
             scores.save(temporary / f"{term}{TEACHER_SUFFIX}")
         seconds = {**seconds, "write": time.perf_counter() - start}

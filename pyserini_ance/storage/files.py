@@ -167,6 +167,17 @@ def copy_whole(source: Path, path: Path) -> None:
         shutil.copyfileobj(original, file)
 
 
+def save_array(path: Path, array: Any) -> None:
+    """Write a .npy file with the guarantees of `write_whole`. `np.save` writes by C's streams, which lose
+    silently what a full disk does not take at their end."""
+    import numpy as np
+
+    array = np.asarray(array, order="C")
+    with whole_file(path) as file:
+        np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(array))
+        file.write(array.data)
+
+
 def write_json(path: Path, value: Any) -> None:
     """Write `value` as indented JSON, as `write_whole` does."""
     write_whole(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")

@@ -141,6 +141,11 @@ def is_held(path: Path) -> bool:
         file.close()
 
 
+def is_own(path: Path) -> bool:
+    """Whether this process has a lock on the file that is there now."""
+    return any(file.path == path and file.is_at_path() for file in _open)
+
+
 def holder(path: Path) -> str:
     """Name who holds a lock: `process 123 on host x since 2026-11-25 20:00:00`."""
     try:

@@ -34,6 +34,8 @@ def whole_folder(folder: Path) -> Iterator[Path]:
     with files.unfinished(target) as temporary:
         if folder.exists() and any(folder.iterdir()):
             raise FileExistsError(f"{folder} exists and is not empty; remove it or pass another folder")
+        if temporary.exists():  # it could not be removed; FileExistsError would say that `folder` exists
+            raise OSError(errno.ENOTEMPTY, "another process still writes there; end it", str(temporary))
         temporary.mkdir()
         try:
             yield temporary
@@ -87,8 +89,9 @@ def publish_once(folder: Path, about: dict[str, Any], fill: Callable[[Path], Non
             raise
 
 
-def read_manifest(folder: Path, verify: bool = True) -> dict[str, Any]:
+def read_manifest(folder: Path, verify: bool = True, within: str = "") -> dict[str, Any]:
     """Read the manifest of a complete folder; `verify` compares every file's hash with it, not only its size.
+    Files whose names do not begin with `within` are not looked at.
 
     Raises FileNotFoundError when the folder was never completed, RuntimeError when a file is missing or
     differs.
@@ -103,8 +106,8 @@ def read_manifest(folder: Path, verify: bool = True) -> dict[str, Any]:
         raise RuntimeError(
             f"{path} has format {manifest.get('format')!r}, this version reads {MANIFEST_FORMAT}"
         )
-    for name, entry in manifest["parts"].items():
-        file = folder / name
+    parts = {folder / name: entry for name, entry in manifest["parts"].items() if name.startswith(within)}
+    for file, entry in parts.items():
         is_whole = file.exists() and file.stat().st_size == entry["bytes"]
         if not is_whole or (verify and files.sha256_file(file) != entry["sha256"]):
             raise RuntimeError(

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from pyserini_ance.storage.error_text import text_of
 from pyserini_ance.storage.files import beside, read_json_object, write_json
-from pyserini_ance.storage.locks import PATIENCE_SECONDS, is_held, locked
+from pyserini_ance.storage.locks import PATIENCE_SECONDS, is_held, is_own, locked
 
 Status = Literal["running", "stopped", "failed", "finished"]
 log = logging.getLogger(__name__)
@@ -48,6 +48,11 @@ class Role:
     @property
     def is_held(self) -> bool:
         return is_held(self._lock)
+
+    @property
+    def is_own(self) -> bool:
+        """Whether this process holds it, in the folder that is there now."""
+        return is_own(self._lock)
 
     def check_free(self) -> None:
         """Raise LockHeld when a living process, or another thread or callback of this one, holds the role."""

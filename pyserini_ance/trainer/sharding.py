@@ -36,7 +36,7 @@ def shard(
     form = None
     if encoder.adapters is None:
         if precision == "fp16":
-            raise ValueError("shard: gradients in parts have no loss scale; set precision=bf16")
+            raise ValueError("gradients in parts have no loss scale; set precision=bf16 or shard=false")
         form = make() if world.is_main else encoder
     towers, mesh = encoder.towers, init_device_mesh(torch.device(world.device).type, (world.size,))
     trains = nn.ModuleList(towers.tower(side) for side in sides_of(stage.trainable))

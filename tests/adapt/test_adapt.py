@@ -222,7 +222,7 @@ def test_a_folder_belongs_to_its_documents_and_to_one_process(finished):
     for of, other in (("extracted", "bm25.k1=2"), ("judged", "encoder.normalize=false")):
         with pytest.raises(ValueError, match=r"other settings \(KEY=VALUE\) of the encoder or BM25; pass"):
             adapt(finished[of], [*SHORT, other])
-    with pytest.raises(ValueError, match="split has test; the verdict needs compared; leave"):
+    with pytest.raises(ValueError, match="the verdict needs splits compared, rows bm25, untrained, hybrid, "):
         adapt(wanted, [*SHORT, "final_evaluation.split=test"])
     assert read_results(wanted.output)["run"] == str(wanted.output / "run")
     shutil.rmtree(wanted.output / "run" / "model")
@@ -285,6 +285,21 @@ def test_overrides_of_the_encoder_count_before_data_is_made(tmp_path, docs, tiny
     with pytest.raises(ValueError, match="split names 'dev', .* stages.unjudged.evaluate=null"):
         adapt(unjudged, [*SHORT, "stage_defaults.evaluate.every_steps=1"])
     assert not (unjudged.output / "data").exists()
+
+
+def test_settings_of_a_data_section_are_kept(tmp_path, tiny_bert):
+    lines = [{"_id": str(n), "text": f"page number {n}"} for n in range(120)]
+    for name in ("corpus", "queries"):
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    (tmp_path / "qrels.tsv").write_text("".join(f"{n}\t{n - 1}\t{1 + (n < 110)}\n" for n in range(1, 120)))
+    data = {"kind": "beir", "folder": str(tmp_path), "splits": {"train": "qrels.tsv"}}
+    kept = {"ignore_identical_ids": True, "relevance_threshold": 2, "instruction": "Find it"}
+    (tmp_path / "data.yaml").write_text(json.dumps({"data": data | kept}))
+    wanted = Request(str(tmp_path / "data.yaml"), tmp_path / "out", str(tiny_bert))
+    text = prepare(wanted, [*SHORT, "encoder.tokenization.query.template='{instruction} {text}'"])
+    assert "train 56, dev 21, test 32" in text and "10 judged queries without a relevant document" in text
+    section = load(wanted.output / "recipe.yaml").data
+    assert {name: getattr(section, name) for name in kept} == kept
 
 
 def test_what_cannot_be_read_leaves_no_folder(tmp_path, tiny_bert, capsys):

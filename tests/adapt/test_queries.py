@@ -125,7 +125,11 @@ def test_judgments_name_documents_by_path_file_name_or_title(tmp_path, name):
         ("q.tsv", "q1\ta\nq1\tb\n", ": query id 'q1' has two texts, 'a' and 'b'"),
         ("q.txt", "\n", ": no query"),
         ("j.csv", "query,file,rating\nq1,a.md,1\n", None),
-        ("j.csv", "query,document,grade\nq1,d1,0\n", ": no relevant document; expected a grade above 0"),
+        (
+            "j.csv",
+            "query,document,grade\nq1,d1,0\n",
+            ": no relevant document; expected a grade of at least 1",
+        ),
         ("j.csv", "query,document,grade\nq1,d1,good\n", ", line 2: grade 'good'; expected a whole number"),
         ("j.txt", "q7 0 d1 1\n", ": query 'q7' is neither the id nor the text of one"),
         ("j.csv", "query,document\nq1,d1\nq7,d1\n", ", line 3: query 'q7' is neither the id nor the text of"),
@@ -269,3 +273,26 @@ def test_documents_give_titles_and_crops_each_text_once():
     assert made["title-a"] == "A good title" and "title-b" not in made and "title-c" not in made
     assert documents.keys() == made.keys() and documents["crop-a"] == documents["title-a"] == "a"
     assert made["crop-a"] in text and len(made["crop-a"].split()) >= 4
+
+
+@pytest.fixture
+def numbered(tmp_path):
+    """A `data:` section whose files number the queries of each split from 0, and have no test judgments."""
+    passage = {"title": "t", "text": "x", "passage_id": "d1"}
+    for name, count in (("train", 3), ("dev", 2)):
+        asked = [
+            {"question": f"{name} {n}", "answers": ["x"], "positive_ctxs": [passage]} for n in range(count)
+        ]
+        written(tmp_path / f"{name}.json", json.dumps(asked))
+    written(tmp_path / "test.csv", "test 0\t['x']\ntest 1\t['x']\n")
+    written(tmp_path / "wiki.tsv", "id\ttext\ttitle\nd1\tx\tt\n")
+    names = ("train.json", "dev.json", "test.csv")
+    splits = {name.partition(".")[0]: {"questions": str(tmp_path / name)} for name in names}
+    data = {"kind": "dpr", "passages": str(tmp_path / "wiki.tsv"), "splits": splits}
+    return written(tmp_path / "data.yaml", json.dumps({"data": data}))
+
+
+def test_splits_that_number_their_queries_alike_stay_apart(numbered, tmp_path):
+    found = read(tmp_path, source=numbered)
+    assert found.splits == {"train": ["train:0", "train:1", "train:2"], "dev": ["dev:0", "dev:1"]}
+    assert found.texts["dev:1"] == "dev 1" and found.counts["judged queries without a relevant document"] == 2

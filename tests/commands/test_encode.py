@@ -59,6 +59,21 @@ def test_the_faiss_folder_names_its_encoder(read_index, encoder, tmp_path, capsy
             main(there)
 
 
+def test_the_fields_of_the_template_are_read(read_index, tiny_bert, tmp_path):
+    document = {"template": "{url} {text}", "length_tokens": 24}
+    settings = EncoderConfig(model=str(tiny_bert), tokenization={"document": document})
+    save_encoder(initial_encoder(settings, seed=1), tmp_path / "model")
+    corpus, output = tmp_path / "corpus.jsonl", tmp_path / "index"
+    flags = ["--corpus", str(corpus), "--encoder", str(tmp_path / "model"), "--output", str(output)]
+    corpus.write_text('{"id": 1, "url": "x.org", "text": "cats"}\n{"id": 2, "contents": "x.org\\ncats"}')
+    main(flags)
+    expected = load_encoder(tmp_path / "model").encode([{"url": "x.org", "text": "cats"}] * 2, "document")
+    np.testing.assert_allclose(read_index(output / "index"), expected, atol=1e-6)
+    corpus.write_text(CORPUS_LINES)
+    with pytest.raises(ValueError, match="contents of 1 lines: .* a line each for url, text; add what is"):
+        main([*flags[:-1], str(tmp_path / "other")])
+
+
 def test_processes_write_one_folder(run_processes, read_index, encoder, tmp_path):
     corpus = tmp_path / "corpus.jsonl"
     corpus.write_text(CORPUS_LINES)
@@ -91,7 +106,7 @@ def test_a_shard_that_is_killed_is_not_there_and_is_made_by_the_next_call(encode
 @pytest.mark.parametrize(
     "line, message",
     [
-        ('{"id": "1", "contents": ""}', "document '1' is empty; .* out: empty_documents in data.skip$"),
+        ('{"id": "1", "contents": ""}', r"document '1' is empty; .* \(encode: --empty-documents skip\)$"),
         ("", "corpus.jsonl: no document was read; expected at least one with a text; add documents"),
     ],
 )

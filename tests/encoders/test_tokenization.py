@@ -130,7 +130,10 @@ def test_special_tokens_are_found_whatever_they_are(post, before, after):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda _: tokenization(query={"length_tokens": 9, "template": "text"}), "needs at least one field"),
+        (
+            lambda _: tokenization(query={"length_tokens": 9, "template": "text"}),
+            "expected a text with a field",
+        ),
         (lambda _: DocumentTokenization(special_tokens="per_document"), ONE_PASSAGE),
         (lambda _: TextTokenizer(word_level("a $A"), Tokenization()), "cannot determine the special tokens"),
         (

@@ -47,6 +47,12 @@ def test_rankings_are_those_of_the_checkpoint(snapshot):
     assert np.allclose(np.take_along_axis(expected, rows, 1), scores, atol=1e-4)
 
 
+def test_other_batches_are_encoded_elsewhere(snapshot, recipe, tmp_path):
+    first, other = snapshot, view(World(), changed(recipe, "encoding.tokens_per_batch=32"), tmp_path)
+    np.testing.assert_allclose(first.document_vectors[:], other.document_vectors[:], atol=1e-5)
+    assert len(list(snapshot.vectors_folder.iterdir())) == 2
+
+
 @pytest.fixture(scope="module", params=CHOICES, ids=str)
 def in_passages(small_recipe, tmp_path_factory, request) -> tuple[Snapshot, np.ndarray, np.ndarray]:
     """Documents in up to three passages of 10 tokens; each passage's document, its scores (15, passages)."""

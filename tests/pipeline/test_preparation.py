@@ -8,6 +8,7 @@ from helpers.stages import RANDOM, changed, make_stage
 from pyserini_ance.data.given_collection import make_collection
 from pyserini_ance.data.trec import read_qrels
 from pyserini_ance.distributed.world import World
+from pyserini_ance.encoders.tokenization import DocumentTokenization
 from pyserini_ance.evaluation import metrics
 from pyserini_ance.pipeline.data_checks import check_template, data_warnings
 from pyserini_ance.pipeline.experiment import Experiment
@@ -101,14 +102,13 @@ def test_a_ranking_to_put_in_another_order_is_checked_before_training(small_reci
     [
         ("{title} {text}", ""),  # a title may be missing beside another field
         ("passage: {text}", ""),
-        ("{title}", "key is '{title}', but a document .* has no field title; fields: text, url"),
+        ("{title}", "document.template is '{title}', but a .* has no field title; fields: text, url"),
         ("{txt} {text}", r"has no field txt \(did you mean 'text'\?\); fields: text, url"),
-        ("text", "key is 'text', which names no field; write fields in braces, such as '{text}'; fields: "),
     ],
 )
 def test_a_template_that_would_leave_texts_blank_is_refused(template, message):
     with pytest.raises(ValueError, match=message) if message else nullcontext():
-        check_template("key", template, "document", iter(["text", "url"]))
+        check_template(DocumentTokenization(template=template), "document", iter(["text", "url"]))
 
 
 @pytest.mark.long

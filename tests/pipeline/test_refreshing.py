@@ -1,5 +1,6 @@
 import json
-from contextlib import ExitStack
+import shutil
+from contextlib import ExitStack, nullcontext
 
 import pytest
 from helpers.stages import make_stage
@@ -112,7 +113,9 @@ def served(tmp_path) -> RunDir:
 
 
 def watch(run: RunDir, refresher: StubRefresher, timeout_seconds: float = 5, world=None) -> str:
-    return serve_requests(run, refresher, timeout_seconds, world or World())
+    world = world or World()
+    with run.refresher.held("preparing") if world.is_main else nullcontext():
+        return serve_requests(run, refresher, timeout_seconds, world)
 
 
 def test_what_is_ordered_meanwhile_is_made_next(served):
@@ -126,6 +129,18 @@ def test_what_is_ordered_meanwhile_is_made_next(served):
     refresher = StubRefresher(served, ordered)
     watch(served, refresher, 60)
     assert refresher.made == [tables(4), tables(8), dev(4)]
+
+
+def test_a_run_that_was_made_anew_in_its_folder_is_not_served(served):
+    def anew(request):
+        shutil.rmtree(served.folder)
+        served.create("name: b\n")
+        write_requests(served, [tables(8)])
+
+    write_requests(served, [tables(4)])
+    refresher = StubRefresher(served, anew)
+    assert watch(served, refresher, 60).endswith("was removed, or made anew")
+    assert refresher.made == [tables(4)]
 
 
 def test_as_long_as_training_lives_it_stays(served, clock):

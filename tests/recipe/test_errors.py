@@ -86,7 +86,10 @@ REFUSED = [  # overrides of the base recipe, fragments of the message
         "stages.only.terms.v={loss: {kind: embed_distill}, teacher: {kind: encoder}}",
         "a teacher of terms.v names no encoder: that is the document tower, which",
     ),
-    ("encoder.tokenization.query={length_tokens: 5, template: none}", "a template needs at least one field"),
+    (
+        "encoder.tokenization.query={length_tokens: 5, template: none}",
+        "expected a text with a field, such as",
+    ),
     (refresh("mode: async, adopt: soon"), ".adopt: expected `when_ready` or a number of steps from 1, got"),
     (refresh("adopt: when_ready"), "refresh: mode: sync adopts at once; remove `adopt`, or set mode: async"),
     (refresh("query_chunks: 2, positives_top_k: 3"), "remove one of the keys"),

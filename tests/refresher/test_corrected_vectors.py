@@ -169,7 +169,20 @@ def test_without_the_last_vectors_all_documents_are_encoded(small_recipe, tmp_pa
     folder.rename(folder.with_name("0-of-2"))
     _, [report] = made(tmp_path, recipe, 4, kinds=("tables",))
     assert report == {"documents": 30}
-    assert "lacks the vectors of step 2, or another number of processes wrote them" in caplog.text
+    assert "lacks the vectors of step 2: all documents are encoded" in caplog.text
+
+
+def refreshed_by(world: World, recipe: Recipe, run: RunDir, weights: str) -> None:
+    data = tokenize(recipe, read_collection(recipe))
+    Refresher(recipe, data, run, world).make(RefreshRequest("tables", "a", 4, weights))
+
+
+def test_another_number_of_processes_goes_on_with_them(run_processes, small_recipe, tmp_path):
+    recipe = rolling(small_recipe, 0.3333)
+    run, _ = made(tmp_path, recipe, 0, 2, kinds=("tables",))
+    run_processes(2, refreshed_by, recipe, run, publish(run, recipe, 4).weights)
+    report = open_generation(run.generation("a", 4), {}).report[ENCODED]
+    assert (report["base"], report["documents"], report["processes"]) == (2, 10, 2)
 
 
 def corrected_by(world: World, recipe: Recipe, folder) -> tuple:

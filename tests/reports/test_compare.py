@@ -58,6 +58,17 @@ def test_rows(results, rows):
     assert found == [("bm25", None, "0.400"), *rows]
 
 
+def test_other_splits_are_not_compared_though_no_run_has_a_row_of_bm25(tmp_path):
+    results = []
+    for split in ("dev", "test"):
+        (tmp_path / split).mkdir()
+        (tmp_path / split / f"qrels.{split}.txt").write_text("q 0 d 1\n")
+        one = result(split, 0.5)
+        results.append({**one, "run": tmp_path / split, "rows": one["rows"][1:]})
+    with pytest.raises(ValueError, match="other queries or judgments of split 'dev' than"):
+        compare(results)
+
+
 @pytest.mark.parametrize(
     ("other", "message"),
     [

@@ -83,6 +83,10 @@ def test_a_finished_stage_keeps_weights_alone(encoder, run):
     assert [checkpoint.weights for checkpoint in after] == before
     assert [(checkpoint.folder / TRAINING).exists() for checkpoint in after] == [False, True]
     assert newest_progress(run, "a") is None and newest_progress(run, "a-b").step == 1
+    (after[1].folder / TRAINING).write_bytes(b"")  # weights alone are read while moments are dropped
+    assert Checkpoint.open(after[1].folder) == after[1]
+    with pytest.raises(RuntimeError, match=f"{TRAINING} is not what .*manifest.json says was written"):
+        restore_moments(after[1], optimizer)
 
 
 def test_a_complete_checkpoint_is_opened_and_not_rewritten(encoder, run):

@@ -7,13 +7,16 @@ import os
 import stat
 import subprocess
 import sys
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pyserini_ance.storage.files import (
     append_json_line,
     read_json_lines,
     read_json_object,
+    save_array,
     sha256_json,
     write_json,
     write_whole,
@@ -100,6 +103,17 @@ def test_an_error_names_the_target_file(tmp_path, monkeypatch):
         write_whole(tmp_path / "file", "new")
     with pytest.raises(OSError, match=rf"No space left on device: '{tmp_path}/log.jsonl'$"):
         append_json_line(tmp_path / "log.jsonl", {}, durable=True)
+
+
+@pytest.mark.parametrize(
+    "array", [np.eye(3)[:, ::2], np.zeros((0, 2), "f4"), np.array([(1, 0.5)], "u8,f4"), 7]
+)
+def test_an_array_is_the_file_that_numpy_writes_and_a_full_disk_an_error(tmp_path, array):
+    save_array(tmp_path / "a.npy", array)
+    np.save(tmp_path / "b.npy", np.ascontiguousarray(array) if np.ndim(array) else array)
+    assert (tmp_path / "a.npy").read_bytes() == (tmp_path / "b.npy").read_bytes()
+    with pytest.raises(OSError, match="No space left on device"):
+        save_array(Path("/dev/full"), array)
 
 
 def test_a_json_object_is_read_whole_or_not_at_all(tmp_path):

@@ -49,6 +49,14 @@ def test_a_link_to_a_folder_is_followed(tmp_path, folder):
     assert link.is_symlink() and os.listdir(folder) == ["a"] and os.listdir(folder.parent) == ["published"]
 
 
+def test_a_folder_that_another_process_still_fills_is_not_taken_for_the_made_one(folder, monkeypatch):
+    beside(folder, "unfinished").mkdir()  # by a child of a process that was killed
+    monkeypatch.setattr(files, "remove", lambda path: None)
+    with pytest.raises(OSError, match="still writes there") as raised, publish.whole_folder(folder):
+        pass
+    assert not isinstance(raised.value, FileExistsError)
+
+
 def test_the_manifest_tells_what_was_written(published):
     manifest = publish.read_manifest(published)
     assert manifest["step"] == 7

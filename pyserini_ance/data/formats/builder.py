@@ -75,7 +75,7 @@ def _check(entry: Entry, noun: str) -> None:
     if is_empty(entry):
         cure = "give it one, or delete it and its judgments"
         if noun == "document":
-            cure += ", or leave such documents out: empty_documents in data.skip"
+            cure += ", or skip it: empty_documents in data.skip (encode: --empty-documents skip)"
         expected = f"a text in {' or '.join(entry.fields)}"
         raise entry.line.error(f"{noun} {entry.label} is empty", expected, cure)
     written = "".join((entry.id, *entry.fields.values(), *(entry.answers or ())))

@@ -161,5 +161,5 @@ def fields_of(record: Record, fields: Sequence[str]) -> dict[str, str]:
     if len(values) < len(fields):
         problem = f"contents of {len(values)} lines: {shown(contents)}"
         expected = f"a line each for {', '.join(fields)}"
-        raise record.line.error(problem, expected, "correct `data.fields`, or remove it")
+        raise record.line.error(problem, expected, "add what is missing, or correct `data.fields`")
     return dict(zip(fields, values, strict=True))

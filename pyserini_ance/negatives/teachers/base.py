@@ -21,7 +21,7 @@ from pyserini_ance.data.scored_pairs import ScoredPairs
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.table import PADDING, NegativeTable
 from pyserini_ance.recipe.components import MiningComponent
-from pyserini_ance.storage.files import sha256_json, whole_file
+from pyserini_ance.storage.files import save_array, sha256_json
 from pyserini_ance.storage.progress import progress_bar
 
 PAIRS_PER_BLOCK = 8192  # scored between two writes of the cache: what a killed process loses
@@ -176,8 +176,7 @@ def write_block(folder: Path, keys: np.ndarray, scores: np.ndarray) -> None:
     block = np.empty(len(keys), BLOCK)
     block["key"], block["score"] = keys, scores
     folder.mkdir(parents=True, exist_ok=True)
-    with whole_file(folder / _name(block)) as file:
-        np.save(file, block)
+    save_array(folder / _name(block), block)
 
 
 def _name(block: np.ndarray) -> str:

@@ -144,7 +144,7 @@ def test_documents_without_text_and_unknown_ids_may_be_left_out_with_their_judgm
         "dev judgments of unknown ids": 2,
         "dev queries without judgments": 1,
     }
-    with pytest.raises(ValueError, match="or leave such documents out: empty_documents in data.skip"):
+    with pytest.raises(ValueError, match="or skip it: empty_documents in data.skip"):
         assembled(documents, rows=rows)
 
 
