@@ -31,7 +31,7 @@ from pyserini_ance.encoders.initial import initial_encoder
 from pyserini_ance.llm import Server, announcement
 from pyserini_ance.pipeline.mining import read_data
 from pyserini_ance.pipeline.preparation import recipe_data
-from pyserini_ance.recipe.models import cache_folder
+from pyserini_ance.recipe.models import Bm25, cache_folder
 from pyserini_ance.runs.any_encoder import encoder_settings
 from pyserini_ance.runs.rundir import RECIPE, RunDir, load_recipe
 from pyserini_ance.storage.files import copy_whole, read_json_object, sha256_json, write_json, write_whole
@@ -42,7 +42,7 @@ MAX_PASSAGES = 4  # of a judged document that is too long for one
 LONG_SHARE = 0.1  # of judged documents that do not fit one passage, from which on they are read as several
 MOST_ASKED = 5_000  # passages that a language model reads
 PROMPT = "any-question"  # of the folder prompts
-KEPT = {"ignore_identical_ids", "instruction", "relevance_threshold"}  # of the `data:` section of a recipe
+KEPT = {"ignore_identical_ids", "instruction"}  # of the `data:` section of a recipe
 SETTINGS = "settings (KEY=VALUE) of the encoder or BM25"
 ROUND_TRIP = 10  # a question must find its passage among so many
 log = logging.getLogger(__name__)
@@ -135,10 +135,11 @@ def prepare(request: Request, overrides: Sequence[str], plans: bool = False) -> 
 def _settings(recipe_file: Path, overrides: Sequence[str]) -> dict[str, Any]:
     """The settings that the data depends on: the scale of all losses on whether vectors are normalised,
     documents that stand for judgments on the rankings of the encoder and BM25, too."""
-    recipe = load_recipe(recipe_file, *[one for one in overrides if one.startswith(("encoder", "bm25"))])
-    ranked = {"encoder": True, "bm25": {"k1", "b", "index"}}
-    used: Any = {"encoder": {"model", "normalize"}} if recipe.train_name == "train" else ranked
-    return recipe.model_dump(mode="json", include=used, exclude={"encoder": {"dropout"}})
+    recipe = load_recipe(recipe_file, *overrides)
+    if recipe.train_name == "train":
+        return recipe.encoder.model_dump(mode="json", include={"model", "normalize"})
+    encoder = recipe.encoder.model_dump(mode="json", exclude={"dropout"}, exclude_defaults=True)
+    return {**encoder, "bm25": (recipe.bm25 or Bm25()).model_dump(include={"k1", "b", "index"})}
 
 
 def _write_data(request: Request, data: Path, new: Path, overrides: Sequence[str], plans: bool) -> str:

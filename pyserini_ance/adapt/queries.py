@@ -9,6 +9,7 @@ import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 from pyserini_ance.adapt.documents import Passage, beir_file, without_blanks
@@ -47,21 +48,15 @@ class Queries:
     counts: Counter[str] = field(default_factory=Counter)
     places: dict[str, str] = field(default_factory=dict)
     has_test: bool = False  # a given one, not cut from the judged queries
-    threshold: int = 1  # the lowest grade that is relevant
 
     def add_split(self, name: str, texts: Mapping[str, str], qrels: Qrels) -> None:
         """Add a split that is given: its judged queries, of `texts`."""
-        judged = {id: grades for id, grades in self.relevant(qrels).items() if id in texts}
-        self.counts["judged queries without a text"] += len(qrels.keys() - texts.keys())
+        judged = {id: grades for id, grades in _judged(qrels).items() if id in texts}
+        self.counts["judged queries without a text"] += len(_judged(qrels)) - len(judged)
+        self.counts["queries with answers, but no judged document"] += sum(not of for of in qrels.values())
         self.texts |= {id: texts[id] for id in judged}
         self.judgments |= judged
         self.splits |= {name: list(judged)} if judged else {}
-
-    def relevant(self, qrels: Qrels) -> Qrels:
-        """The judgments of the queries that have a relevant document; the others are counted."""
-        judged = {q: of for q, of in qrels.items() if any(grade >= self.threshold for grade in of.values())}
-        self.counts["judged queries without a relevant document"] += len(qrels) - len(judged)
-        return judged
 
     @property
     def held_out(self) -> set[str]:
@@ -94,13 +89,17 @@ def read_queries(queries: Path | None, judgments: Path | None, source: Path, cac
     found = Queries()
     if source.suffix in (".yaml", ".yml"):
         collection = load_collection(source, cache=cache)
-        ids = [id for split in collection.splits.values() for id in split.queries.ids]
-        for name, split in collection.splits.items():
-            prefix = f"{name}:" * (len(set(ids)) < len(ids))  # some files number the queries of each split
-            named = [f"{prefix}{id}" for id in split.queries.ids]
-            found.threshold = split.qrels.threshold
-            qrels = dict(zip(named, collection.judgments(name).values(), strict=True))
-            found.add_split(name, dict(zip(named, split.queries.columns["text"], strict=True)), qrels)
+        splits = collection.splits.values()
+        named = [dict(zip(one.queries.ids, one.queries.columns["text"], strict=True)) for one in splits]
+        pairs = set(chain.from_iterable(texts.items() for texts in named))
+        clash = len(pairs) > len({id for id, _ in pairs})  # some files number the queries of each split
+        for split, texts in zip(splits, named, strict=True):
+            before, least = f"{split.name}:" * clash, split.qrels.threshold
+            graded = {
+                before + query: {document: grade * (grade >= least) for document, grade in of.items()}
+                for query, of in collection.judgments(split.name).items()
+            }
+            found.add_split(split.name, {before + id: text for id, text in texts.items()}, graded)
     elif source.is_dir() and (of_beir := beir_file(source, "queries.jsonl")):
         _add_queries(found, of_beir)
         for name in ("train", "dev", "test"):
@@ -114,8 +113,7 @@ def read_queries(queries: Path | None, judgments: Path | None, source: Path, cac
     if judgments:
         _add_judgments(found, judgments)
     if judgments and not found.judgments:
-        expected = f"expected a grade of at least {found.threshold}"
-        raise ValueError(f"{judgments}: no relevant document; {expected}; judge some queries")
+        raise ValueError(f"{judgments}: no relevant document; expected a grade above 0; judge some queries")
     num_texts = len(set(map(text_key, found.texts.values())))
     found.counts["queries with the text of another"] = len(found.texts) - num_texts
     return found
@@ -124,6 +122,10 @@ def read_queries(queries: Path | None, judgments: Path | None, source: Path, cac
 def hash_of(text: str) -> bytes:
     """A random order that is the same everywhere."""
     return hashlib.sha256(text.encode(errors="replace")).digest()
+
+
+def _judged(qrels: Qrels) -> Qrels:
+    return {query: grades for query, grades in qrels.items() if max(grades.values(), default=0) > 0}
 
 
 def _add_queries(found: Queries, path: Path) -> None:
@@ -192,7 +194,9 @@ def _add_judgments(found: Queries, path: Path) -> None:
             problem = f"query {shown(query)} and document {shown(document)} have the grade {grade}"
             raise line.error(problem, f"one grade, as before: {of_query[document]}", "keep one of the two")
         found.places.setdefault(document, line.place)
-    found.judgments = found.relevant(found.judgments)
+    judged_ids = _judged(found.judgments)
+    found.counts["judged queries without a relevant document"] += len(found.judgments) - len(judged_ids)
+    found.judgments = judged_ids
 
 
 def keep_known(found: Queries, titles: Mapping[str, str]) -> None:
@@ -218,7 +222,7 @@ def keep_known(found: Queries, titles: Mapping[str, str]) -> None:
         if len(unknown) > MOST_UNKNOWN * len(names):
             raise ValueError(f"{len(unknown):,} of {len(names):,} {what}; correct or delete these rows")
         found.counts[what] = len(unknown)
-    found.judgments = found.relevant(judged)
+    found.judgments = _judged(judged)
     kept = ((name, [id for id in ids if id in found.judgments]) for name, ids in found.splits.items())
     found.splits = {name: ids for name, ids in kept if ids}
 

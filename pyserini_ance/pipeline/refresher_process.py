@@ -194,7 +194,7 @@ def refresh(recipe: Recipe, folder: Path) -> str:
         check_same_data(run, data.collection)
         data.training_rankings[BM25] = run.bm25_negatives(recipe.train_name)
         reason = serve_requests(run, Refresher(recipe, data, run, world, report), timeout_seconds, world)
-        world.on_main(lambda: clean_up_finished(run, recipe))
+        world.on_main(lambda: clean_up_finished(run, recipe) if run.refresher.is_own else None)
         return reason
 
 
@@ -205,8 +205,9 @@ def serve_requests(run: RunDir, refresher: Refresher, timeout_seconds: float, wo
     """
 
     def poll() -> dict[str, Any]:
-        refresher.report("waiting for requests")
         last_alive = time.monotonic()
+        if run.refresher.is_own:
+            refresher.report("waiting for requests")
         while run.refresher.is_own:
             if requests := next_requests(read_requests(run), run):
                 return {"requests": [vars(request) for request in requests]}

@@ -99,7 +99,8 @@ def measured_rows(results: Sequence[Results], only: Sequence[str] = ()) -> pd.Da
     """
     measures = tables.common_measures(results)
     folders = [RunDir(Path(result["run"])) for result in results]
-    for split in sorted({path.name[6:-4] for one in folders for path in one.folder.glob("qrels.*.txt")}):
+    recipes = filter(None, map(_recipe, (one.folder for one in folders)))
+    for split in dict.fromkeys(split for recipe in recipes for split in recipe.final_evaluation.split):
         common_qrels(folders, split)
     lines: list[dict[str, Any]] = []
     for run, result in enumerate(results):
@@ -117,14 +118,14 @@ def measured_rows(results: Sequence[Results], only: Sequence[str] = ()) -> pd.Da
                 lines.append({**line, "name": name, "tag": _tag(result), "is_trained": True})
     frame = pd.DataFrame(lines)
     bm25 = [lines[first] for first in frame[frame["row"] == tables.BM25].drop_duplicates("tag").index]
-    if len(bm25) > 1:  # then the runs have other documents, or settings
+    if len(bm25) > 1:  # then the runs were evaluated on different data
         one, other = (
             f"{', '.join(f'{name} {line[name]:.4f}' for name in measures)} in {results[line['run']]['run']}"
             for line in bm25[:2]
         )
         raise ValueError(
-            f"BM25 measures {one}, but {other}: compare runs on the same documents, with the same bm25.k1, "
-            "bm25.b and bm25.index"
+            f"BM25 measures {one}, but {other}: compare runs on the same data and test split, with the same "
+            "bm25.k1, bm25.b and bm25.index"
         )
     frame["label"] = _labels(frame["name"], frame["tag"])
     frame = frame.sort_values(["is_trained", "name", "tag"], kind="stable")

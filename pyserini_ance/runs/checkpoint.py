@@ -161,7 +161,7 @@ def restore_moments(
 ) -> None:
     """Load a checkpoint's optimizer state into `optimizer`, on the devices of its parameters, and the scale
     of fp16, if it has one, into `scaler`."""
-    publish.read_manifest(checkpoint.folder)  # which `open` compares with the encoder alone
+    publish.read_manifest(checkpoint.folder, within=TRAINING)  # `open` looks at the encoder alone
     saved = load_file(checkpoint.folder / TRAINING)
     if scaler is not None and SCALE in saved:
         scale, growth = saved[SCALE].tolist()

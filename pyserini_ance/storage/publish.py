@@ -34,8 +34,9 @@ def whole_folder(folder: Path) -> Iterator[Path]:
     with files.unfinished(target) as temporary:
         if folder.exists() and any(folder.iterdir()):
             raise FileExistsError(f"{folder} exists and is not empty; remove it or pass another folder")
-        if temporary.exists():  # it could not be removed; FileExistsError would say that `folder` exists
-            raise OSError(errno.ENOTEMPTY, "another process still writes there; end it", str(temporary))
+        if temporary.exists():  # FileExistsError would say that `folder` exists
+            cure = "left over; end the process that writes there, or remove it by hand"
+            raise OSError(errno.ENOTEMPTY, cure, str(temporary))
         temporary.mkdir()
         try:
             yield temporary

@@ -97,7 +97,7 @@ class Role:
         write_json(self.path, {**record, "time": time.time()})
 
     def _record_end(self, status: Status, **values: Any) -> None:
-        if self._status == "running":
+        if self._status == "running" and self.is_own:
             try:
                 self.mark(status, self.where, **values)
             except OSError as error:

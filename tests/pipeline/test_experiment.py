@@ -166,8 +166,7 @@ def test_a_signal_saves_the_step_and_the_printed_command_continues(server, recip
 def test_the_advice_fits_the_error(small_recipe, tmp_path, caplog, error, cure):
     run = experiment.Experiment(small_recipe(STAGES), tmp_path / "a run", World())
     run.run_dir.create("")
-    run.run_dir.trainer.mark("running", "stage warm, step 3")
-    with pytest.raises(type(error)), run.run_dir.trainer.recording_the_end(), run.advising():
+    with pytest.raises(type(error)), run.run_dir.trainer.held("stage warm, step 3"), run.advising():
         raise error
     assert f"failed at stage warm, step 3; {cure.format(tmp_path / 'a run')}" in caplog.messages[-1]
     recorded = state(run.run_dir.folder)

@@ -52,7 +52,10 @@ def test_a_link_to_a_folder_is_followed(tmp_path, folder):
 def test_a_folder_that_another_process_still_fills_is_not_taken_for_the_made_one(folder, monkeypatch):
     beside(folder, "unfinished").mkdir()  # by a child of a process that was killed
     monkeypatch.setattr(files, "remove", lambda path: None)
-    with pytest.raises(OSError, match="still writes there") as raised, publish.whole_folder(folder):
+    with (
+        pytest.raises(OSError, match="end the process that writes there") as raised,
+        publish.whole_folder(folder),
+    ):
         pass
     assert not isinstance(raised.value, FileExistsError)
 

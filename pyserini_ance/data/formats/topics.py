@@ -147,8 +147,8 @@ def fields_of(record: Record, fields: Sequence[str]) -> dict[str, str]:
 
     Raises ValueError for a record whose text is under none of these keys.
     """
-    if fields and all(name in record.values for name in fields):
-        return {name: record.text(name) for name in fields}
+    if fields and ({*fields} - {"title"} or {*fields}) <= record.values.keys():
+        return {name: record.text(name, required=name != "title") for name in fields}
     if not fields and "text" in record.values:
         return {name: record.text(name, required=name == "text") for name in ("title", "text")}
     if "contents" not in record.values:
