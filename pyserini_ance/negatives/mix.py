@@ -144,7 +144,7 @@ class Mix(TableSource):
         present = mixed.candidates != PADDING
         repeated = present & repeats(mixed.candidates)
         unique = mixed.selected(present & ~repeated, mixed.candidates.shape[1])
-        return replace(unique, dropped={**dropped, "duplicates": int(repeated.sum())})
+        return replace(unique, dropped={**dropped, "repeats": int(repeated.sum())})
 
 
 class Momentum(TableSource):

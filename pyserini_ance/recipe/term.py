@@ -94,11 +94,13 @@ class Term(Settings):
             or self.same_side_negatives
             or self.false_negative_margin is not None
             or not self.in_batch_negatives
+            or self.loss.kind != "nll"
+            or self.loss.model_dump(exclude_defaults=True, exclude={"kind"})
         ):
             raise ValueError(
                 "a regularizer applies to all anchors and positives of the step; give it a term of its own "
-                "without negatives, negatives_from, in_batch_negatives, same_side_negatives, num_hardest, "
-                "false_negative_margin"
+                "without loss, negatives, negatives_from, in_batch_negatives, same_side_negatives, "
+                "num_hardest, false_negative_margin"
             )
         if self.negatives and self.negatives_from:
             raise ValueError("a term has negatives of its own or those of another term; keep one of the keys")
@@ -115,6 +117,10 @@ class Term(Settings):
                 if needs_teacher
                 else f"loss `{self.loss.kind}` uses no teacher; set loss: kl, margin_mse or soft_bce"
             )
+        kinds = {getattr(one, "kind", "") for one in (self.teacher, *getattr(self.teacher, "teachers", ()))}
+        if self.anchor == "document" and "bm25" in kinds:
+            cure = "name another teacher for a term with anchor: document, such as student or cross_encoder"
+            raise ValueError(f"BM25's scores of different queries cannot be compared; {cure}")
         if self.distilled_side and not hasattr(self.teacher, "vectors"):
             cure = "name an encoder: `teacher: {kind: encoder, encoder: RUN}`"
             raise ValueError(f"loss `{self.loss.kind}` follows a teacher's vectors; {cure}")

@@ -157,8 +157,9 @@ class RefreshQueue[T](ABC):
             collected = [request for request in self.pending if request.step + lag <= step]
         elif longest is not None and step - self.adopted > longest:
             collected = [self.executor.wait(self.pending)]
-        else:  # the newest that is done
-            collected = next(([r] for r in reversed(self.pending) if self.executor.done(r)), [])
+        else:  # of tables the newest that are done, and every score
+            done = [request for request in self.pending if self.executor.done(request)]
+            collected = done if self.is_score else done[-1:]
         for request in collected:
             self.executor.wait([request])
             self.adopted = request.step

@@ -75,7 +75,7 @@ def test_duplicates_are_dropped_on_request(snapshot, context):
     mixes = (Mix.model_validate(of_mix) for of_mix in settings)
     kept, once = (one.mine(snapshot, snapshot.anchor_set("query"), context) for one in mixes)
     assert found(once) == [list(dict.fromkeys(row)) for row in found(kept)]
-    assert once.dropped["duplicates"] == int(kept.counts.sum() - once.counts.sum()) > 0
+    assert once.dropped["repeats"] == int(kept.counts.sum() - once.counts.sum()) > 0
 
 
 @pytest.mark.parametrize("weights, sizes", SIZES.items())

@@ -31,7 +31,8 @@ def mix(sources: str, more: str = "") -> str:
 
 def distil(settings: str) -> str:
     """A term that follows a teacher."""
-    return f"stages.only.terms.d={{teacher: student, loss: kl, {settings}}}"
+    teacher = "" if "teacher" in settings else "teacher: student, "
+    return f"stages.only.terms.d={{{teacher}loss: kl, {settings}}}"
 
 
 VECTORS = "stages.only.terms.d={loss: embed_distill, teacher: {kind: encoder, encoder: a}"
@@ -117,10 +118,10 @@ REFUSED = [  # overrides of the base recipe, fragments of the message
     (distil("negatives_from: query, anchor: document"), "terms.d: its anchors are of side document"),
     (distil("negatives: [ann], false_negative_margin: 0.1"), "false_negative_margin is 0.1, but the teacher"),
     ("stages.only.terms.d={regularizer: alignment, num_hardest: 1}", "a regularizer applies to all anchors"),
-    (
-        "stages.only.terms.d={regularizer: alignment, negatives_from: query}",
-        "without negatives, negatives_fr",
-    ),
+    ("stages.only.terms.d={regularizer: alignment, negatives_from: query}", "without loss, negatives, negat"),
+    ("stages.only.terms.d={regularizer: alignment, loss: {kind: nll, scale: 9}}", "without loss, negatives"),
+    ("stages.only.terms.d={regularizer: alignment, loss: hinge}", "without loss, negatives, negatives_from"),
+    (distil("negatives: [ann], anchor: document, teacher: hybrid"), "BM25's scores of different queries can"),
     (
         [*refresh(SAMPLE), "stages.only.terms.query.anchor=document", RANDOM_TOO],
         "refresh.encode corrects vectors of documents, which no term with anchor: query mines",

@@ -167,6 +167,17 @@ def test_all_dev_scores_are_adopted_by_the_end(adopt, first):
     assert play(product, 13, takes=lambda: 9, kind="dev")[0] == [*first, (13, 12), (13, 13)]
 
 
+def test_dev_scores_that_are_done_at_once_are_all_adopted():
+    """As while training waits for tables."""
+    executor = SlowExecutor(lambda: 1)
+    queue = queue_of(Evaluate(every_steps=3, mode="async", adopt="when_ready"), 20, executor, "dev")
+    for step in (3, 6):
+        queue.advance(step, "w")
+    for _ in range(2):
+        executor.tick()
+    assert [checkpoint for checkpoint, _ in queue.advance(8, None)] == [3, 6]
+
+
 def test_a_resumed_run_records_what_it_adopts_beside_the_log(monkeypatch):
     """It had stopped at its last step, while it waited for the second score."""
     log, recorded = AdoptionLog({6: [3]}, {3: "w"}, "resumed"), []

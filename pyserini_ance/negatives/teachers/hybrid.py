@@ -24,7 +24,8 @@ class Hybrid(Teacher):
     """Each teacher's scores of an anchor's candidates are scaled to 0..1; their mean is the score.
 
     A candidate without a score gets the lowest of its anchor, 0, as in Pyserini's `fuse --method
-    normalize`, which scales over the ranking where this class scales over the candidates.
+    normalize`, which scales over the ranking where this class scales over the candidates. A teacher that was
+    not asked about it (`llm` with `max_requests`) has no part in its mean.
     """
 
     kind: Literal["hybrid"] = "hybrid"
@@ -36,10 +37,12 @@ class Hybrid(Teacher):
     compares_candidates: ClassVar[bool] = True
 
     def score(self, pairs: Pairs, context: TeacherContext) -> np.ndarray:
-        total = np.zeros(len(pairs), np.float32)
+        total, asked = np.zeros(len(pairs), np.float32), np.zeros(len(pairs), np.float32)
         for teacher in self.teachers:
-            total += np.float32(1 / len(self.teachers)) * min_max(teacher.score(pairs, context), pairs.groups)
-        return total
+            scores = teacher.score(pairs, context)
+            total += np.float32(1 / len(self.teachers)) * min_max(scores, pairs.groups)
+            asked += ~(np.isnan(scores) & teacher.asks_some)
+        return total * (len(self.teachers) / np.maximum(asked, 1))
 
 
 def min_max(scores: np.ndarray, groups: np.ndarray) -> np.ndarray:

@@ -54,6 +54,8 @@ class LlmTeacher(Teacher):
     """The number of requests for each refresh; null: one for each pair that has no grade yet. A limit is
     spent on the pairs whose scores by BM25 and the student differ most."""
 
+    asks_some = True
+
     @property
     def needs(self) -> frozenset[str]:
         return frozenset({"bm25"} if self.max_requests else ())
@@ -86,7 +88,7 @@ class LlmTeacher(Teacher):
             texts.append(llm.filled(prompt, {"query": queries[query], "document": " ".join(words)}))
         server = llm.Server(self.url, self.model, self.max_requests)
         # All calls of one refresh share its budget, as do those after a kill.
-        refresh = sha256_json([snapshot.weights, str(snapshot.scratch)])
+        refresh = sha256_json([snapshot.weights, str(snapshot.model), str(snapshot.scratch)])
         journal = context.cache / "judged" / f"{judge[:32]}.jsonl"
         answers = llm.ask(server, texts, journal, refresh, label=f"grades of {self.model}")
         context.new_pairs[self.kind] += answers.new

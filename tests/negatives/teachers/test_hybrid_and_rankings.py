@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -70,3 +72,11 @@ def test_the_sum_of_bm25_and_the_student(split_of, snapshot_of, tmp_path):
     np.testing.assert_allclose(Hybrid().score(pairs, context), [0.5, 0.5, 0.35, 0.0, 1.0, 0.25], rtol=1e-6)
     assert context.origins == {"bm25": sha256_file(run), "student": "weights"}
     assert Hybrid().needs == {"bm25"}
+
+
+@pytest.mark.parametrize(("asks_some", "expected"), [(False, [1, 0.5, 0, 0.25]), (True, [1, 1, 0, 0.25])])
+def test_a_teacher_that_was_not_asked_has_no_part_in_the_mean(asks_some, expected):
+    scores = np.array([[5, 5, 1, 1], [4, NAN, 0, 2]], np.float32)
+    teachers = [SimpleNamespace(score=lambda *_, s=s: s, asks_some=asks_some) for s in scores]
+    found = Hybrid.model_construct(teachers=teachers).score(Pairs(*np.zeros((3, 4), np.int64)), None)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
