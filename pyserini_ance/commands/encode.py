@@ -13,9 +13,8 @@ DETAILS = """Formats:
 Shards: `--shard I/N` writes a part of the corpus, `--merge SHARD ...` joins all N of one corpus, encoder,
 precision and batch size into the Faiss folder that `encode` writes without --shard, byte for byte.
 
-The lines of a corpus have id, and contents or title and text; if the encoder's template has other fields,
-these, or contents with a line for each. --index-factory is for --format faiss, --number-type for parquet.
---from-index takes the vectors of an index as they are."""
+A line of a corpus has id, and contents or the fields of the encoder's template. --index-factory is for
+--format faiss, --number-type for parquet. --from-index takes the vectors of an index as they are."""
 EXAMPLE = """pyserini-ance encode --corpus corpus.jsonl --encoder runs/demo-ance/model --output encoded
   pyserini-ance encode --from-index runs/demo-ance/index --format parquet --output parquet
   pyserini-ance encode --merge shards/* --output encoded"""

@@ -158,8 +158,7 @@ class RefreshQueue[T](ABC):
         elif longest is not None and step - self.adopted > longest:
             collected = [self.executor.wait(self.pending)]
         else:  # of tables the newest that are done, and every score
-            done = [request for request in self.pending if self.executor.done(request)]
-            collected = done if self.is_score else done[-1:]
+            collected = [r for r in self.pending if self.executor.done(r)][0 if self.is_score else -1 :]
         for request in collected:
             self.executor.wait([request])
             self.adopted = request.step
