@@ -16,9 +16,9 @@ ROOMS = {
     "encoders": 3_481,
     "evaluation": 539,
     "negatives": 2_656,
-    "pipeline": 4_043,
+    "pipeline": 4_044,
     "pyserini_bridge": 1_177,
-    "recipe": 2_378,
+    "recipe": 2_380,
     "refresher": 529,
     "reports": 1_509,
     "runs": 1_102,
@@ -35,7 +35,7 @@ WHOLE = {
     "lines of the reading path": 1_437,
     "modules that trainer/batch.py imports": 11,
     "lines of benchmarks": 5_477,
-    "lines of tests": 33_269,
+    "lines of tests": 33_237,
 }
 
 

@@ -145,9 +145,9 @@ def only_trained_on(recipe: Recipe) -> set[str]:
     return {*recipe.train_split}.difference(recipe.final_evaluation.split, dev_splits(recipe))
 
 
-def check_template(settings: SideTokenization, side: Side, fields: Iterable[str]) -> None:
-    """Raise ValueError if the template of a side names a field that no record has: the model would read blank
-    texts.
+def check_template(key: str, settings: SideTokenization, side: Side, fields: Iterable[str]) -> None:
+    """Raise ValueError, naming `key`, if the template of a side names a field that no record has: the model
+    would read blank texts.
 
     The title may be missing beside another field.
     """
@@ -156,7 +156,7 @@ def check_template(settings: SideTokenization, side: Side, fields: Iterable[str]
     unknown = [field for field in named if field not in {*fields, *optional}]
     if unknown:
         raise ValueError(
-            f"encoder.tokenization.{side}.template is {settings.template!r}, but a {side} of this collection "
+            f"{key} is {settings.template!r}, but a {side} of this collection "
             f"has no field {', '.join(unknown)}{did_you_mean(unknown[0], fields)}; fields: "
             f"{', '.join(fields)}"
         )

@@ -249,7 +249,7 @@ class Experiment:
             checkpoint = initial_weights.starting_checkpoint(self.recipe, name, initial, results)
             results[name] = self.train_stage(name, data, checkpoint, resume)
             self.train_teachers_after(name, data, results[name])
-            self.world.barrier()  # another process may still compare the result's moments with their hash
+            self.world.barrier()  # another process may still restore moments, if no step was left
             self.world.on_main(lambda: drop_moments(self.run_dir, self.recipe, results))
             if name != last and "stages" in wanted:
                 self._mark(f"the final evaluation of stage {name}")

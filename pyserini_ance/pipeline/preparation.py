@@ -183,7 +183,8 @@ def tokenize_for(
     of_sides: list[tuple[Side, Texts]] = [("document", collection.documents)]
     of_sides += [("query", split.queries) for split in collection.splits.values()]
     for side, texts in of_sides:
-        data_checks.check_template(tokenization.side(side), side, texts.columns)
+        key = f"encoder.tokenization.{side}.template"
+        data_checks.check_template(key, tokenization.side(side), side, texts.columns)
 
     def store(side: Side, texts: Texts, label: str) -> TokenStore:
         return token_store(tokenizer, side, texts, token_folder(cache, tokenizer.key(side), texts), label)

@@ -121,6 +121,8 @@ class Term(Settings):
         if self.anchor == "document" and "bm25" in kinds:
             cure = "name another teacher for a term with anchor: document, such as student or cross_encoder"
             raise ValueError(f"BM25's scores of different queries cannot be compared; {cure}")
+        if self.anchor == "document" and any(getattr(source, "rolling", False) for source in self.negatives):
+            raise ValueError("rolling: true counts the draws of a query; remove it where anchor: document")
         if self.distilled_side and not hasattr(self.teacher, "vectors"):
             cure = "name an encoder: `teacher: {kind: encoder, encoder: RUN}`"
             raise ValueError(f"loss `{self.loss.kind}` follows a teacher's vectors; {cure}")

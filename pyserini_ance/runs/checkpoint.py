@@ -77,8 +77,8 @@ class Checkpoint:
     def open(cls, folder: Path, verify: bool = True) -> "Checkpoint":
         """Read a published checkpoint.
 
-        Raises FileNotFoundError when it is not complete, RuntimeError when a file differs from what was
-        written; `verify` compares hashes, not only sizes.
+        Raises FileNotFoundError when it is not complete, RuntimeError when a file of the encoder differs from
+        what was written; `verify` compares hashes, not only sizes.
         """
         return cls(folder, *checkpoint_hashes(folder / ENCODER, verify))
 

@@ -23,13 +23,11 @@ from pyserini_ance.data.token_store import TokenStore
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.negatives import snapshot
 from pyserini_ance.negatives.table import NegativeTable
-from pyserini_ance.pipeline import experiment
 from pyserini_ance.pyserini_bridge import vector_files
 from pyserini_ance.refresher.refresher import Refresher
 from pyserini_ance.runs import checkpoint
 from pyserini_ance.runs import run_log as runs_log
 from pyserini_ance.runs.generation import RefreshRequest
-from pyserini_ance.storage import files
 from pyserini_ance.trainer import trainer
 from pyserini_ance.vectors import encoding, ray_tasks
 from pyserini_ance.vectors.vector_store import VectorStore, written_windows
@@ -227,29 +225,6 @@ def a_strange_system(stage: str, step: int) -> None:
     os.umask(0o077)
     os.sched_getaffinity = lambda pid: set(range(64))
     os.cpu_count = lambda: 64
-
-
-def pause_in_moments(path: str, step: int) -> None:
-    """Process 1 pauses for `step` seconds before it reads the moments that a manifest lists; the main process
-    drops none before that, which file `path` shows.
-    """
-    sha256_file = files.sha256_file
-
-    def late(file):
-        if file.name == checkpoint.TRAINING:
-            Path(path).touch()
-            time.sleep(step)
-        return sha256_file(file)
-
-    def drop_late(*arguments):
-        while not Path(path).exists():
-            time.sleep(0.01)
-        drop_moments(*arguments)
-
-    if os.environ["RANK"] == "0":
-        drop_moments, experiment.drop_moments = experiment.drop_moments, drop_late
-    else:
-        files.sha256_file = late
 
 
 def small_files_only(stage: str, step: int) -> None:

@@ -102,13 +102,13 @@ def test_a_ranking_to_put_in_another_order_is_checked_before_training(small_reci
     [
         ("{title} {text}", ""),  # a title may be missing beside another field
         ("passage: {text}", ""),
-        ("{title}", "document.template is '{title}', but a .* has no field title; fields: text, url"),
+        ("{title}", "key is '{title}', but a .* has no field title; fields: text, url"),
         ("{txt} {text}", r"has no field txt \(did you mean 'text'\?\); fields: text, url"),
     ],
 )
 def test_a_template_that_would_leave_texts_blank_is_refused(template, message):
     with pytest.raises(ValueError, match=message) if message else nullcontext():
-        check_template(DocumentTokenization(template=template), "document", iter(["text", "url"]))
+        check_template("key", DocumentTokenization(template=template), "document", iter(["text", "url"]))
 
 
 @pytest.mark.long

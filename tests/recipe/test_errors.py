@@ -121,6 +121,7 @@ REFUSED = [  # overrides of the base recipe, fragments of the message
     ("stages.only.terms.d={regularizer: alignment, negatives_from: query}", "without loss, negatives, negat"),
     ("stages.only.terms.d={regularizer: alignment, loss: {kind: nll, scale: 9}}", "without loss, negatives"),
     ("stages.only.terms.d={regularizer: alignment, loss: hinge}", "without loss, negatives, negatives_from"),
+    ("stages.only.terms.d={anchor: document, negatives: [{kind: ann, rolling: true}]}", "draws of a query"),
     (distil("negatives: [ann], anchor: document, teacher: hybrid"), "BM25's scores of different queries can"),
     (
         [*refresh(SAMPLE), "stages.only.terms.query.anchor=document", RANDOM_TOO],

@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import PositiveInt, model_validator
 
 from benchmarks.papers.readers.base import Answer, Passage, Reader, best_answers, load_model, read_in_batches
-from pyserini_ance.encoders.tokenization import fill_template
+from pyserini_ance.encoders.tokenization import SideTokenization, fill_template
 from pyserini_ance.encoders.towers import longest_input
 from pyserini_ance.pipeline.data_checks import check_template
 
@@ -65,7 +65,7 @@ class Extractive(Reader):
             )
 
     def check_documents(self, fields: Iterable[str]) -> None:
-        check_template("template", self.template, "document", fields)
+        check_template("template", SideTokenization(template=self.template), "document", fields)
 
     def open(self, device: str) -> "ExtractiveReader":
         return ExtractiveReader(self, device)
