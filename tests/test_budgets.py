@@ -9,9 +9,9 @@ commit, which says what they buy. `python tests/measure_house.py` prints all fig
 from measure_house import HERE, measured, rooms
 
 ROOMS = {
-    "adapt": 1_520,
+    "adapt": 1_523,
     "commands": 1_370,
-    "data": 4_729,
+    "data": 4_730,
     "distributed": 370,
     "encoders": 3_481,
     "evaluation": 539,
@@ -22,7 +22,7 @@ ROOMS = {
     "refresher": 529,
     "reports": 1_509,
     "runs": 1_102,
-    "storage": 843,
+    "storage": 844,
     "trainer": 2_989,
     "vectors": 1_693,
     "top": 690,
@@ -31,11 +31,11 @@ WHOLE = {
     "files": 222,
     "classes": 240,
     "short private functions used once": 9,
-    "lines of imports": 2_752,
+    "lines of imports": 2_751,
     "lines of the reading path": 1_437,
     "modules that trainer/batch.py imports": 11,
     "lines of benchmarks": 5_477,
-    "lines of tests": 33_237,
+    "lines of tests": 33_241,
 }
 
 

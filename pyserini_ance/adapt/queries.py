@@ -9,7 +9,6 @@ import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
 
 from pyserini_ance.adapt.documents import Passage, beir_file, without_blanks
@@ -89,17 +88,20 @@ def read_queries(queries: Path | None, judgments: Path | None, source: Path, cac
     found = Queries()
     if source.suffix in (".yaml", ".yml"):
         collection = load_collection(source, cache=cache)
-        splits = collection.splits.values()
-        named = [dict(zip(one.queries.ids, one.queries.columns["text"], strict=True)) for one in splits]
-        pairs = set(chain.from_iterable(texts.items() for texts in named))
-        clash = len(pairs) > len({id for id, _ in pairs})  # some files number the queries of each split
-        for split, texts in zip(splits, named, strict=True):
-            before, least = f"{split.name}:" * clash, split.qrels.threshold
-            graded = {
-                before + query: {document: grade * (grade >= least) for document, grade in of.items()}
-                for query, of in collection.judgments(split.name).items()
-            }
-            found.add_split(split.name, {before + id: text for id, text in texts.items()}, graded)
+        splits = []
+        for name, split in collection.splits.items():
+            texts = dict(zip(split.queries.ids, split.queries.columns["text"], strict=True))
+            least, grades = split.qrels.threshold, collection.judgments(name).items()
+            graded = {id: {one: grade * (grade >= least) for one, grade in of.items()} for id, of in grades}
+            splits.append((name, texts, graded))
+        told = {
+            (id, text, frozenset(of[id].items())) for _, texts, of in splits for id, text in texts.items()
+        }
+        clash = len(told) > len({id for id, *_ in told})  # some files number the queries of each split
+        for name, texts, graded in splits:
+            before = f"{name}:" * clash
+            named = {before + id: text for id, text in texts.items()}
+            found.add_split(name, named, {before + id: of for id, of in graded.items()})
     elif source.is_dir() and (of_beir := beir_file(source, "queries.jsonl")):
         _add_queries(found, of_beir)
         for name in ("train", "dev", "test"):

@@ -143,7 +143,7 @@ def is_held(path: Path) -> bool:
 
 def is_own(path: Path) -> bool:
     """Whether this process has a lock on the file that is there now."""
-    return any(file.path == path and file.is_at_path() for file in _open)
+    return any(file.path == path and file.is_at_path() for file in tuple(_open))
 
 
 def holder(path: Path) -> str:

@@ -97,9 +97,10 @@ class Role:
         write_json(self.path, {**record, "time": time.time()})
 
     def _record_end(self, status: Status, **values: Any) -> None:
-        if self._status == "running" and self.is_own:
+        if self._status == "running":
             try:
-                self.mark(status, self.where, **values)
+                if self.is_own:
+                    self.mark(status, self.where, **values)
             except OSError as error:
                 log.error("could not record the end: %s", error)
 

@@ -294,3 +294,7 @@ def test_splits_that_number_their_queries_alike_stay_apart(numbered, tmp_path):
     assert (
         found.texts["dev:1"] == "dev 1" and found.counts["queries with answers, but no judged document"] == 2
     )
+    section = json.loads(numbered.read_text())
+    train = section["data"]["splits"]["train"]
+    section["data"]["splits"] = {"train": train, "dev": train}
+    assert read(tmp_path, source=written(numbered, json.dumps(section))).splits["dev"] == ["0", "1", "2"]

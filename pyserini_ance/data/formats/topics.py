@@ -147,7 +147,8 @@ def fields_of(record: Record, fields: Sequence[str]) -> dict[str, str]:
 
     Raises ValueError for a record whose text is under none of these keys.
     """
-    if fields and ({*fields} - {"title"} or {*fields}) <= record.values.keys():
+    absent = {*fields} - record.values.keys()
+    if fields and (not absent or (absent == {"title"} != {*fields} and "contents" not in record.values)):
         return {name: record.text(name, required=name != "title") for name in fields}
     if not fields and "text" in record.values:
         return {name: record.text(name, required=name == "text") for name in ("title", "text")}
