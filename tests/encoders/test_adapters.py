@@ -150,8 +150,9 @@ def test_a_base_that_was_written_anew_is_not_taken_from_memory(start, based, pub
     second = published(adapted(anew), "second")
     expected = load_encoder(anew.encoder).encode(TEXTS)
     np.testing.assert_array_equal(load_encoder(second.encoder).encode(TEXTS), expected)
-    with pytest.raises(RuntimeError, match="first-.* adapters of other weights than those in .*initial"):
-        load_encoder(first.encoder)
+    for opened, folder in ((load_encoder, first.encoder), (Checkpoint.open, first.folder)):
+        with pytest.raises(RuntimeError, match="first-.* adapters of other weights than those in .*initial"):
+            opened(folder)
 
 
 def cut(folder, base):

@@ -70,8 +70,6 @@ def test_a_run_starts_from_it(pair, exported, openqa, records, caplog):
         np.testing.assert_array_equal(one.encode(records, side), pair.encode(records, side))
     assert caplog.messages == []  # of how DPR's own releases read texts
     assert torch.equal(torch.get_rng_state(), state)
-    with pytest.raises(ValueError, match=r"has two towers; set encoder.tied=false, or start from .*/queries"):
-        initial_encoder(openqa(exported, tied=True), seed=2)
 
 
 OTHER_FORMS = [{"normalize": "query"}, {"projection": 8}, {"tokenization": OTHER_DOCUMENTS}]

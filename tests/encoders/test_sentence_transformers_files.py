@@ -79,7 +79,7 @@ def test_a_linear_layer_is_a_projection(transformer, save, bias):
     folder = save(transformer(), modules.Pooling(32, "cls"), dense(bias=bias), modules.Normalize())
     config = assert_its_vectors(folder).config
     assert (config.pooling, config.projection, config.normalize) == ("cls", 8, True)
-    with pytest.raises(ValueError, match="projects 32 numbers to 8, but encoder.projection is 4"):
+    with pytest.raises(ValueError, match="32 numbers to 8, but encoder.projection is 4; set it to 8"):
         initial_encoder(EncoderConfig(model=str(folder), projection=4), seed=1)
 
 

@@ -122,9 +122,3 @@ def test_layers_that_a_side_lacks_are_refused_by_their_key(start, static, tiny_b
         start(tiny_bert, query={"layers": [5]})
     with pytest.raises(ValueError, match=r"encoder\.query\.layers is \[0\], but .*static has no layers"):
         start(tiny_bert, query={"model": str(static), "layers": [0], "projection": 32})
-
-
-def test_a_side_of_tied_towers_has_no_start_of_its_own(config, tiny_bert):
-    message = "query is set, but the towers share their weights; set `tied: false`"
-    with pytest.raises(ValueError, match=message):
-        config(tiny_bert, tied=True, query={"layers": [0]})

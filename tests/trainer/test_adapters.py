@@ -1,7 +1,5 @@
 """A stage that trains adapters: the same gradients however it goes through a batch, and a chain of hashes."""
 
-import shutil
-
 import numpy as np
 import pytest
 import torch
@@ -16,7 +14,6 @@ from pyserini_ance.runs.checkpoint import Checkpoint
 from pyserini_ance.trainer import trainer
 
 LORA = {"r": 2}
-SHORT = {"query": {"length_tokens": 24}, "document": {"length_tokens": 32}}
 
 
 def adapters_after(recipe, folder, terms, **stage) -> dict[str, torch.Tensor]:
@@ -102,12 +99,3 @@ def test_a_stage_resumes_with_its_adapters_and_moments(small_recipe, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         training.train(stop)
     assert training.train(resume=True).hashes == expected.hashes
-
-
-def test_adapters_of_another_base_are_refused(small_recipe, tiny_bert, tmp_path):
-    result = Training(small_recipe, tmp_path / "one", OWN, lora=LORA).train()
-    encoder = {"model": str(tiny_bert), "projection": 8, "tokenization": SHORT}
-    other = Training(small_recipe, tmp_path / "other", OWN, encoder=encoder).run
-    copied = shutil.copytree(result.folder, other.checkpoint("a", 10))
-    with pytest.raises(RuntimeError, match="adapters of other weights than those in .*initial-00000000"):
-        Checkpoint.open(copied)
