@@ -7,7 +7,6 @@ options and recipe keys, which the checkout's own code prints, and `--step`: it 
 and traces one step of the stage `ance`.
 """
 
-import argparse
 import ast
 import json
 import os
@@ -15,6 +14,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
@@ -214,8 +214,7 @@ def measure(root: Path, with_step: bool) -> dict[str, str]:
 
 
 def main() -> None:
-    shown = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=shown)
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("checkouts", type=Path, nargs="*", default=[HERE])
     parser.add_argument("--step", action="store_true", help="also train demo/ance and trace one step")
     args = parser.parse_args()

@@ -10,13 +10,13 @@ The passages are the same for every run of the same size: about 55 words, drawn 
 tokenizer's whole words, one in ten compounded of two. They and what the parts make stay in FOLDER.
 """
 
-import argparse
 import importlib.util
 import json
 import resource
 import subprocess
 import sys
 import time
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -131,8 +131,7 @@ def _bytes(folder: Path) -> int:
 
 
 def main() -> None:
-    formatter = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=formatter)
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--passages", type=int, nargs="+", default=[100_000, 1_000_000])
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="in this order")

@@ -11,12 +11,12 @@ Texts have many lengths, and an encoding many windows. With `--cut-over-missing-
 kill has left to encode: on a processor on which a vector's last digits depend on its batch, this must fail.
 """
 
-import argparse
 import json
 import random
 import sys
 import tempfile
 import time
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -183,8 +183,7 @@ def strike(
 
 
 def main() -> None:
-    shown = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=shown)
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--pause", type=float, default=2.5, help="the longest, in seconds; drawn evenly")

@@ -7,13 +7,13 @@ that FILE lacks is new, not different. Hashes hold on one machine only. The runs
 directory, and `data/samples` as recipes/samples/derive.py makes it.
 """
 
-import argparse
 import hashlib
 import json
 import shlex
 import subprocess
 import sys
 import tempfile
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from pathlib import Path
 
 import numpy as np
@@ -123,8 +123,7 @@ def without_new_rows(measures: dict[str, dict], expected: dict[str, dict]) -> di
 
 
 def main() -> int:
-    shown = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=shown)
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("file", type=Path)
     parser.add_argument("--only", nargs="+", choices=RUNS, default=list(RUNS))
     args = parser.parse_args()

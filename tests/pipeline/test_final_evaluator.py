@@ -53,9 +53,11 @@ def opened(recipe: Recipe, folder: Path, world: World | None = None) -> tuple[Fi
     return FinalEvaluator(recipe, data, run, world or World()), Checkpoint.open(run.checkpoint("initial", 0))
 
 
-def in_passages(small_recipe, passages: int, test: dict) -> Recipe:
-    recipe = small_recipe(STAGES, final_evaluation=test)
-    return changed(recipe, f"encoder.tokenization.document={{length_tokens: 10, passages: {passages}}}")
+def in_passages(small_recipe, passages: int, test: dict, folder: Path) -> tuple[FinalEvaluator, Checkpoint]:
+    documents = f"encoder.tokenization.document={{length_tokens: 10, passages: {passages}}}"
+    recipe = changed(small_recipe(STAGES, final_evaluation=test), documents)
+    start(recipe, folder)
+    return opened(recipe, folder)
 
 
 def close(world: World, recipe: Recipe, folder: Path) -> tuple[dict, dict, tuple[dict, dict], np.ndarray]:
@@ -120,9 +122,7 @@ def test_a_pair_has_dpr_form_if_it_fits(run_processes, small_recipe, tmp_path, l
 def test_documents_rank_the_queries_that_they_answer(small_recipe, tmp_path, passages):
     """Documents in passages do by their best one, as queries rank them."""
     test = {"measures": ["RR@10"], "query_measures": ["RR@10", "Success@1"]}
-    recipe = in_passages(small_recipe, passages, test)
-    start(recipe, tmp_path)
-    evaluator, checkpoint = opened(recipe, tmp_path)
+    evaluator, checkpoint = in_passages(small_recipe, passages, test, tmp_path)
     row = evaluator.evaluate_row("untrained", checkpoint)
     asked = read_run(evaluator.run.ranking("untrained", "test.queries"))
     found = read_run(evaluator.run.ranking("untrained", "test"))  # all documents
@@ -145,12 +145,9 @@ def test_candidates_are_reranked_by_the_same_scores(small_recipe, tmp_path, pass
     lines = (f"{query} Q0 {document} 1 {9 - place} t\n" for query, place, document in ranked)
     (tmp_path / "first.trec").write_text("".join(lines))
     test = {"measures": ["nDCG@5", "R@7"], "rerank": {"test": str(tmp_path / "first.trec")}}
-    recipe = in_passages(small_recipe, passages, test)
-    start(recipe, tmp_path)
-    evaluator, checkpoint = opened(recipe, tmp_path)
+    evaluator, checkpoint = in_passages(small_recipe, passages, test, tmp_path)
     run, row = evaluator.run, evaluator.evaluate_row("untrained", checkpoint)
-    reranked = evaluator.run.ranking("untrained", "test-rerank")
-    found, whole = read_run(reranked), read_run(run.ranking("untrained", "test"))
+    found, whole = (read_run(run.ranking("untrained", of)) for of in ("test-rerank", "test"))
     reranked, given = ({query: sorted(of) for query, of in by.items()} for by in (found, candidates))
     assert reranked == given
     for query, hits in found.items():

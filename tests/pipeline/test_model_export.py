@@ -88,12 +88,8 @@ def with_values(name, **values):
     return lambda folder: write_json(folder / name, {**read_json_object(folder / name), **values})
 
 
-def with_weights(file):
-    save_file({name: value + 0.1 for name, value in load_file(file).items()}, file, {"format": "pt"})
-
-
-def with_nan(file):
-    save_file({name: value * float("nan") for name, value in load_file(file).items()}, file, {"format": "pt"})
+def with_weights(file, more=0.1):
+    save_file({name: value + more for name, value in load_file(file).items()}, file, {"format": "pt"})
 
 
 def without(name):
@@ -113,7 +109,7 @@ DAMAGE = {
     "a matrix": lambda f: with_weights(f / "2_Dense/model.safetensors"),
     "padding side": with_values("tokenizer_config.json", padding_side="left"),
     "the Transformer": lambda f: with_weights(f / "model.safetensors"),
-    "not a number": lambda f: with_nan(f / "2_Dense/model.safetensors"),
+    "not a number": lambda f: with_weights(f / "2_Dense/model.safetensors", np.nan),
     "a module": without("Normalize"),
     "the size": without("Dense"),
     "the numbers kept": with_values(OWN, truncate_dim=4),

@@ -32,11 +32,11 @@ READ = {  # text, answers, grades
 SKIPPED = {"train queries without positives": 1, "train judgments of queries without positives": 1}
 WITH_URLS = {"007": {"url": "u", "title": "", "text": "é"}, "7": {"url": "", "title": '"title"', "text": ""}}
 BOND = {"007": {"title": "Bond", "text": "é"}, "7": {"title": "", "text": "two"}}
-BEIR_CORPUS = lines({"_id": "007", **BOND["007"], "metadata": {}}, {"_id": "7", "title": None, "text": "two"})
+CORPUS = lines({"_id": "007", **BOND["007"], "metadata": {}}, {"_id": "7", "title": None, "text": "two"})
 SEVEN_TOO = {"_id": 1, "text": "who", "answers": ["7", "seven  é"]}
 WHICH = {"_id": "01", "text": "which  é\n", "answers": []}
-BEIR_QUERIES = lines(WHICH, SEVEN_TOO, {"_id": "q3", "text": "else"})
-BEIR_QRELS = "query-id\tcorpus-id\tscore\n01\t007\t2\n1\t7\t1\n1\t007\t0\n"
+QUERIES = lines(WHICH, SEVEN_TOO, {"_id": "q3", "text": "else"})
+QRELS = "query-id\tcorpus-id\tscore\n01\t007\t2\n1\t7\t1\n1\t007\t0\n"
 BEIR_READ = {
     "train": {"01": ("which é", [], {"007": 2}), "1": ("who", ["7", "seven  é"], {"7": 1, "007": 0})},
     "dev": {"q3": ("else", None, {"7": 1})},
@@ -55,14 +55,16 @@ RELEVANT = [passage("2", key="passage_id"), passage("1", key="passage_id")], [],
 DPR = [{"question": "which  year", "answers": ["1984"], "positive_ctxs": each} for each in RELEVANT]
 DPR = [{**each, "hard_negative_ctxs": []} for each in DPR]
 TEST_CSV = {"questions": "test.csv", "qrels": "test.qrels"}
-UNTITLED = {"title": "", "text": "No title."}
+DPR_TEXTS = {"1": {"title": "Aaron", "text": "é"}, "2": {"title": '"1984"', "text": 'The "year"'}}
+DPR_TEXTS["3"] = {"title": "", "text": "No title."}
 YEAR = ("which year", ["1984"], {"2": 1, "1": 1})
+DPR_READ = {"train": {"0": YEAR, "2": (*YEAR[:2], {"1": 1})}}
+DPR_READ["test"] = {"0": (YEAR[0], ["1984", "it's"], {"2": 1}), "1": ('who "?', ["Aaron", "x'"], {"1": 1})}
 # By kind: the settings, the files, and the documents, splits and counts of what is skipped.
 KINDS = {
     "beir": (
         {"folder": ".", "splits": {"train": "train.tsv", "dev": "dev.tsv"}},
-        {"corpus.jsonl": BEIR_CORPUS, "queries.jsonl": BEIR_QUERIES, "train.tsv": BEIR_QRELS}
-        | {"dev.tsv": "q3\t7\t1\n"},
+        {"corpus.jsonl": CORPUS, "queries.jsonl": QUERIES, "train.tsv": QRELS, "dev.tsv": "q3\t7\t1\n"},
         (BOND, BEIR_READ, {}),
     ),
     "datasets": (
@@ -71,7 +73,7 @@ KINDS = {
             "queries": {"path": "queries.jsonl", "columns": {"answers": "answers"}},
             "splits": {"train": {"path": "train.tsv"}},
         },
-        {"docs.csv": "pid,text\n007,é\n7,NA\n", "queries.jsonl": BEIR_QUERIES, "train.tsv": BEIR_QRELS},
+        {"docs.csv": "pid,text\n007,é\n7,NA\n", "queries.jsonl": QUERIES, "train.tsv": QRELS},
         ({"007": {"text": "é"}, "7": {"text": "NA"}}, {"train": BEIR_READ["train"]}, {}),
     ),
     "dpr": (
@@ -83,21 +85,7 @@ KINDS = {
             "x\t['x']\n",
             "test.qrels": "1 0 1 1\n0 0 2 1\n",
         },
-        (
-            {
-                "1": {"title": "Aaron", "text": "é"},
-                "2": {"title": '"1984"', "text": 'The "year"'},
-                "3": UNTITLED,
-            },
-            {
-                "train": {"0": YEAR, "2": (*YEAR[:2], {"1": 1})},
-                "test": {
-                    "0": (YEAR[0], ["1984", "it's"], {"2": 1}),
-                    "1": ('who "?', ["Aaron", "x'"], {"1": 1}),
-                },
-            },
-            {"train queries without positives": 1, "test queries without judgments": 1},
-        ),
+        (DPR_TEXTS, DPR_READ, {"train queries without positives": 1, "test queries without judgments": 1}),
     ),
     "flagembedding": (
         {"splits": {"train": "train.jsonl"}},
@@ -134,7 +122,6 @@ KINDS = {
         ),
     ),
 }
-
 
 # Kinds of data that have no files of their own, and where they are tested.
 ELSEWHERE = {
@@ -222,8 +209,6 @@ LISTS += ["['a']\x1d"]  # differs from \\r in one bit: Pyserini, which evaluates
 NO_TEXT = "a record with the keys '{}'; expected its text under `text`; rename the key of its text"
 CONTENTS = {"docid": "d9", "contents": "x"}
 PASSAGE = {"docid": "d1", "text": "other"}
-
-
 KEYS = "line 3: a record with the keys .* `text` or `contents`"
 MALFORMED = {  # by kind and file: a line, and what is said of it
     ("beir", "corpus.jsonl"): [
@@ -263,8 +248,6 @@ MALFORMED = {  # by kind and file: a line, and what is said of it
         (tevatron(negative_passages=[PASSAGE]), "line 3: passage 'd1' is .*other.*it has another text"),
     ],
 }
-
-
 LINES = [(*of, *each) for of, lines in MALFORMED.items() for each in lines]
 
 
