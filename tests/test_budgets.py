@@ -35,7 +35,7 @@ WHOLE = {
     "lines of the reading path": 1_437,
     "modules that trainer/batch.py imports": 11,
     "lines of benchmarks": 5_477,
-    "lines of tests": 33_241,
+    "lines of tests": 33_191,
 }
 
 

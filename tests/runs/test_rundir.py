@@ -109,7 +109,9 @@ def test_a_run_that_is_trained_is_neither_overwritten_nor_resumed(run):
             with pytest.raises(LockHeld, match=rf"run \(state.json\) is in use by process {process.pid} on"):
                 attempt()
         assert run.describe() == "a run that is running at encode"
-        with pytest.raises(FileExistsError, match=r"running at encode\. Pass another output \(--output\)\.$"):
+        with pytest.raises(
+            FileExistsError, match=r"is running at encode\. Pass another output \(--output\)\.$"
+        ):
             RunDir(run.folder).create("name: b\n")
     assert run.recipe.read_text() == "name: a\n" and run.describe() == "a run that died at encode"
     resume(run)
