@@ -15,7 +15,7 @@ ROOMS = {
     "distributed": 370,
     "encoders": 3_481,
     "evaluation": 539,
-    "negatives": 2_656,
+    "negatives": 2_650,
     "pipeline": 4_044,
     "pyserini_bridge": 1_177,
     "recipe": 2_380,

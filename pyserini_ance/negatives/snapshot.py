@@ -166,7 +166,7 @@ class Snapshot:
         """(N, D) float32 of all passages, memory-mapped. An interrupted encoding is continued."""
         key = {**self.vectors_key, "side": "document"}
         with self.timed("encode_documents"):
-            # By another engine, or in other batches, another process may encode them now.
+            # Another process may encode them by another engine, or in other batches.
             tokens, folder = self.data.documents, self.vectors_folder / sha256_json(key)[:8]
             return self.encode_all(self.encoder, tokens, folder, key, "documents", hold=not self._on_cpu)
 

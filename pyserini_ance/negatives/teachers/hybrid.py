@@ -23,9 +23,8 @@ class Student(Teacher):
 class Hybrid(Teacher):
     """Each teacher's scores of an anchor's candidates are scaled to 0..1; their mean is the score.
 
-    A candidate without a score gets the lowest of its anchor, 0, as in Pyserini's `fuse --method
-    normalize`, which scales over the ranking where this class scales over the candidates. A teacher that was
-    not asked about it (`llm` with `max_requests`) has no part in its mean.
+    A candidate without a score gets the lowest of its anchor, 0, as in Pyserini's `fuse --method normalize`,
+    which scales over the ranking. A teacher that was not asked about it (`llm`) has no part in its mean.
     """
 
     kind: Literal["hybrid"] = "hybrid"

@@ -67,9 +67,8 @@ class LlmTeacher(Teacher):
     def score(self, pairs: Pairs, context: TeacherContext) -> np.ndarray:
         order = np.arange(len(pairs))
         if self.max_requests:
-            bm25, student = (
-                min_max(teacher.score(pairs, context), pairs.groups) for teacher in (Bm25Teacher(), Student())
-            )
+            scores = (teacher.score(pairs, context) for teacher in (Bm25Teacher(), Student()))
+            bm25, student = (min_max(one, pairs.groups) for one in scores)
             order = np.argsort(-np.abs(bm25 - student), kind="stable")
         grades = np.full(len(pairs), np.nan, np.float32)
         grades[order] = context.snapshot.world.on_main(lambda: self._grades(pairs, order, context))
@@ -94,12 +93,8 @@ class LlmTeacher(Teacher):
         context.new_pairs[self.kind] += answers.new
         grades = [np.nan if answer is None else read_grade(answer) for answer in answers.texts]
         if without := answers.texts.count(None):
-            log.warning(
-                "teacher llm: the budget of this refresh ended, or the server failed, before %d of %d pairs; "
-                "they have no grade and do not count",
-                without,
-                len(pairs),
-            )
+            lost = f"before {without} of {len(pairs)} pairs; they have no grade and do not count"
+            log.warning("teacher llm: the budget of this refresh ended, or the server failed, %s", lost)
         if garbage := int(np.isnan(grades).sum()) - without:
             log.warning("teacher llm: %d answers of %s name no grade from 0 to 3", garbage, self.model)
         return grades
