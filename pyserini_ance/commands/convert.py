@@ -39,7 +39,7 @@ def main(
     if is_run := run.folder.is_dir():
         run.check()
     recipe = load_recipe(run.recipe if is_run else source, *overrides or ())
-    data = recipe_data(recipe) if is_run else recipe.data
+    data = recipe_data(recipe) if is_run else recipe.data.of_splits(recipe.data.split_names)
     check_not_input(output, data.input_files())
     with documents_file(recipe.cache) as path:
         collection = data.read(path)

@@ -167,21 +167,23 @@ def cut_dev(splits: dict[str, Split], count: int, documents: Texts) -> dict[str,
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
-    rows_by_hash: list[tuple[bytes, int]] = []
+    rows_by_hash: list[tuple[bytes, int, int]] = []  # with the document's row
     for row in whole.qrels.positives.anchors.tolist():
-        relevant = documents.same.first_of(whole.qrels.relevant(row)).tolist()
-        hashed = (hashlib.sha256(f"0 {documents.ids[one]}".encode()).digest() for one in relevant)
-        rows_by_hash.append((min(hashed), row))
+        relevant = whole.qrels.relevant(row).tolist()
+        hashed = ((hashlib.sha256(f"0 {documents.ids[one]}".encode()).digest(), one) for one in relevant)
+        of_document, document = min(hashed)
+        rows_by_hash.append((of_document, row, document))
     rows_by_hash.sort()
-    # A query links its document, by the hash, and its text.
-    hashes = [of_document for of_document, _ in rows_by_hash]
-    texts = [text_key(whole.queries.columns["text"][row]) for _, row in rows_by_hash]
-    nodes = {node: number for number, node in enumerate(dict.fromkeys([*hashes, *texts]))}
-    ends = [nodes[node] for node in hashes], [nodes[node] for node in texts]
-    links = coo_array((np.ones(len(texts)), ends), shape=(len(nodes), len(nodes)))
+    hashes, rows, chosen = zip(*rows_by_hash, strict=True)
+    # A query links its document, by the hash, the document's copies and its text.
+    keys = [text_key(text) for text in whole.queries.columns["text"]]
+    copies, texts = documents.same.first_of(np.array(chosen)).tolist(), [keys[row] for row in rows]
+    nodes = {node: number for number, node in enumerate(dict.fromkeys([*hashes, *copies, *texts]))}
+    ends = [nodes[node] for node in (*hashes, *hashes)], [nodes[node] for node in (*copies, *texts)]
+    links = coo_array((np.ones(len(ends[0])), ends), shape=(len(nodes), len(nodes)))
     group_of = connected_components(links, directed=False)[1]
     groups: dict[int, list[int]] = defaultdict(list)
-    for of_document, row in rows_by_hash:
+    for of_document, row, _ in rows_by_hash:
         groups[int(group_of[nodes[of_document]])].append(row)
     held_out: list[int] = []
     for group in groups.values():
@@ -193,9 +195,10 @@ def cut_dev(splits: dict[str, Split], count: int, documents: Texts) -> dict[str,
             f"data.hold_out is {count}, but each document or text of split 'train' has {fewest} queries or "
             f"more, which stay together; set it to {fewest} or more"
         )
-    rows = {"train": np.setdiff1d(np.arange(len(whole.queries)), held_out), "dev": np.sort(held_out)}
+    held = {keys[row] for row in held_out}  # also of queries without judgments
+    parts = {"train": np.array([key not in held for key in keys]).nonzero()[0], "dev": np.sort(held_out)}
     log.info("held out %d of %d queries of split train as dev", len(held_out), len(whole.queries))
-    cut = {one: Split(one, whole.queries.subset(own), whole.qrels.subset(own)) for one, own in rows.items()}
+    cut = {one: Split(one, whole.queries.subset(own), whole.qrels.subset(own)) for one, own in parts.items()}
     new: dict[str, Split] = {}
     for name, split in splits.items():
         new |= cut if name == "train" else {name: split}

@@ -86,10 +86,10 @@ class World:
         """Join the world that torchrun's environment describes, when all its processes do; `device` is a
         recipe's setting."""
         device = device_of(device)
+        if ":" in device:
+            torch.cuda.set_device(device)
         if int(os.environ.get("WORLD_SIZE", "1")) == 1:
             return cls(device=device)
-        if device != "cpu":
-            torch.cuda.set_device(device)
         store, rank, size = _rendezvous()
         name = f"pyserini_ance/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/{next(_joins)}"
         timeout = timedelta(seconds=COLLECTIVE_SECONDS)

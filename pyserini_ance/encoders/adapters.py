@@ -211,12 +211,18 @@ def _files(towers: TwoTower, made: Adapters) -> dict[str, nn.Module]:
 def merge_adapters(towers: nn.Module) -> None:
     """Add the adapters to the weights of their layers, W + alpha / r * B A, and train these again."""
     from peft.tuners.tuners_utils import BaseTunerLayer
+    from peft.utils.other import AuxiliaryTrainingWrapper
 
     for name, layer in list(towers.named_modules()):
         if isinstance(layer, BaseTunerLayer):
             layer.merge()
-            parent, _, child = name.rpartition(".")
-            setattr(towers.get_submodule(parent), child, layer.get_base_layer())
+            merged = layer.get_base_layer()
+        elif isinstance(layer, AuxiliaryTrainingWrapper):  # modules_to_save, trainable_token_indices
+            merged = layer.unload_and_optionally_merge_module(True, False, None)
+        else:
+            continue
+        parent, _, child = name.rpartition(".")
+        setattr(towers.get_submodule(parent), child, merged)
     for module in towers.modules():
         vars(module).pop("peft_config", None)
         if vars(module).pop("_hf_peft_config_loaded", False):

@@ -109,7 +109,7 @@ class EncoderConfig(Settings):
     tokenization: Tokenization = Tokenization()
     """How records become texts, and texts become token ids."""
 
-    names_or_paths = frozenset({"model"})
+    names_or_paths = frozenset({"model", "base"})
 
     @model_validator(mode="before")
     @classmethod
@@ -119,7 +119,9 @@ class EncoderConfig(Settings):
         model = values.get("model") if isinstance(values, dict) else None
         if not isinstance(model, str):
             return values
-        starts = {side: dict(values.get(side) or {}) for side in SIDES}  # TowerStart is a list of pairs, too
+        # TowerStart is a list of pairs, too; what is neither is refused later, by its key.
+        set_ones = {side: values[side] for side in SIDES if isinstance(values.get(side), dict | TowerStart)}
+        starts = {side: dict(set_ones.get(side, {})) for side in SIDES}
         if any(value is not None for start in starts.values() for value in start.values()):
             values = {"tied": False, **values}
         models = {side: str(start.get("model") or model) for side, start in starts.items()}

@@ -5,6 +5,7 @@ Precision, batches and attention are by default those that are fast on the devic
 
 import hashlib
 import os
+import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
@@ -137,10 +138,10 @@ class Encoder:
         self._copies: dict[tuple[Tower, torch.dtype], Tower | None] | None = None
         if config.dropout is not None:
             for module in towers.modules():
-                if isinstance(module, nn.Dropout):
-                    module.p = config.dropout
-                elif isinstance(getattr(module, "attention_dropout", None), float):
-                    setattr(module, "attention_dropout", config.dropout)  # noqa: B010
+                names = {"p"} if isinstance(module, nn.Dropout) else set[str]()
+                for name, value in list(vars(module).items()):
+                    if isinstance(value, float) and (name in names or re.fullmatch("(.*_)?dropout", name)):
+                        setattr(module, name, config.dropout)
         if self.device.type == "cpu":
             # glibc keeps freed blocks up to the size of the largest that was freed (at most 32 MiB, see
             # M_MMAP_THRESHOLD). Else each page comes back from the system cleared: 7 % of encoding in fp32.

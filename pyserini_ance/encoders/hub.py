@@ -61,7 +61,8 @@ def find_model(model: str, key: str = "encoder.model") -> str:
     from huggingface_hub import constants, try_to_load_from_cache
 
     # A model of sentence-transformers may have its configuration in a folder.
-    if any(isinstance(try_to_load_from_cache(name, file), str) for file in ("config.json", "modules.json")):
+    files = ("config.json", "modules.json", "adapter_config.json")
+    if any(isinstance(try_to_load_from_cache(name, file), str) for file in files):
         return name
     if error := _unreachable(name, "config.json"):
         raise ConnectionError(

@@ -65,9 +65,10 @@ def initial_tokenizer(config: EncoderConfig) -> TextTokenizer:
 def _tokenizer(config: EncoderConfig, source: str, side: Side) -> "PreTrainedTokenizerBase":
     """A tower's tokenizer. A decoder that becomes an encoder reads an end-of-sequence token, the last one."""
     tokenizer = load_tokenizer(_tokenizer_source(config, source, side))
-    if config.pooling == "lasttoken" and not is_saved(source) and not modules_of(source, side):
+    modules = modules_of(source, side)
+    if config.pooling == "lasttoken" and not is_saved(source) and not modules:
         end_with_eos(tokenizer)
-    if config.start(side).layers == ():
+    if config.start(side).layers == () or (modules and modules[0].name == "StaticEmbedding"):
         surround(tokenizer, [], [])
     if tokenizer.pad_token is None:  # sentence-transformers needs one; masks hide it
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token

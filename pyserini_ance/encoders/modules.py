@@ -55,15 +55,20 @@ def transformer(source: str, tokenizer: "PreTrainedTokenizerBase") -> Any:
 
     quiet_loading()
     if adapter_base(source) is None:
-        return _plain(_checked()(source))
+        return _plain(_checked()(source), of_text=True)
     model, report = load_weights(AutoModel, source)
     check_report(report, source)
     return transformer_around(model, tokenizer)
 
 
-def _plain(module: Any) -> Any:
-    """A Transformer of a class above, as the class that sentence-transformers finds again at loading."""
+def _plain(module: Any, of_text: bool = False) -> Any:
+    """A Transformer of a class above, as the class that sentence-transformers finds again at loading.
+
+    of_text: texts are read as they are, although the tokenizer has a chat template.
+    """
     module.__class__ = _checked().__base__
+    if of_text:
+        module.modality_config.pop("message", None)
     return module
 
 
@@ -79,7 +84,7 @@ def transformer_around(model: Any, tokenizer: "PreTrainedTokenizerBase") -> Any:
 
     with TemporaryDirectory() as folder:
         tokenizer.save_pretrained(folder)
-        return _plain(Loaded(folder))
+        return _plain(Loaded(folder), of_text=True)
 
 
 def load_modules(source: str, sides: Sequence[Side]) -> Layers:

@@ -56,7 +56,8 @@ def modules_of(source: str, side: Side, download: bool = True) -> list[Module]:
     """
     files, modules = _Files(source, download), []
     for module in files.read(MODULES):
-        of_type, folder = Module(module["type"], module["path"]), module["path"]
+        folder = module["path"].removeprefix(".")  # model2vec writes "."
+        of_type = Module(module["type"], folder)
         modules += _route(files, folder, side) if of_type.name in ("Router", "Asym") else [of_type]
     return modules
 
@@ -138,6 +139,7 @@ def _side_settings(
     arguments = text.get("tokenizer_args", text.get("processor_kwargs")) or {}
     odd = [key for key, value in arguments.items() if key != "model_max_length" and value is not None]
     odd += [key for key in ("query_expansion", "processing_kwargs") if text.get(key)]
+    odd += ["a chat template"] if "message" in (text.get("modality_config") or {}) else []
     if odd:
         cure = "choose another model, or remove the setting in a copy, for vectors without it"
         raise files.refuse(f"that sets {', '.join(odd)}, which is not supported", cure)
@@ -146,16 +148,19 @@ def _side_settings(
     if f"tokenization.{side}.template" not in given:
         template = _template(files.source, config, side, whole)
     own = text.get(f"{side}_length") or arguments.get("model_max_length") or text.get("max_seq_length")
-    length = NO_LIMIT if is_static else _length(files, transformer, own)
+    if is_static:
+        cut = files.read(transformer, "tokenizer.json").get("truncation") or {}
+        length = cut.get("max_length", NO_LIMIT)
+    else:
+        length = _length(files, transformer, own)
     settings = {"template": template, "length_tokens": length}
     given_ones = {key: value for key, value in settings.items() if value is not None}
     return {**given_ones, "lowercase": bool(text.get("do_lower_case"))}
 
 
 def _template(source: str, config: Mapping[str, Any], side: Side, is_pooled: bool) -> str | None:
-    prompts, default = config.get("prompts") or {}, config.get("default_prompt_name")
-    name = next((name for name in PROMPTS[side] if name in prompts), default)
-    prompt = prompts.get(name)
+    prompts = config.get("prompts") or {}
+    prompt = next((prompts[name] for name in PROMPTS[side] if name in prompts), None)
     if not prompt:
         return None
     if "{" in prompt or not is_pooled:
@@ -177,7 +182,7 @@ def _length(files: _Files, folder: str, own: int | None) -> int | None:
     if positions and config.get("model_type") in AFTER_PADDING:
         positions -= config.get("pad_token_id", 1) + 1
     known = [int(number) for number in (limit, positions) if number]
-    return min(known) if known else None
+    return min(*known, NO_LIMIT) if known else None
 
 
 def check_similarity(source: str, normalized: bool) -> None:

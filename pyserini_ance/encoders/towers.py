@@ -117,7 +117,8 @@ def longest_input(model: "PreTrainedModel") -> int:
 
     Position embeddings with a padding row (RoBERTa, MPNet, ...) count positions from after that row.
     """
-    longest: int = getattr(model.config, "max_position_embeddings", 512)
+    longest: int = getattr(model.config, "max_position_embeddings", -1)
+    longest = longest if longest > 0 else NO_LIMIT  # relative positions, as in T5 and XLNet
     for name, module in model.named_modules():
         padding: int | None = getattr(module, "padding_idx", None)
         if name.endswith("position_embeddings") and padding is not None:

@@ -75,10 +75,8 @@ def measure_by_answers(
 def judge_by_answers(
     run: Run, questions: Texts, documents: Texts, top_k: int, regular_expressions: bool = False
 ) -> Qrels:
-    """Grades of each question's first `top_k` documents in the run: 1 if the first line of the document's
-    text contains an answer, else 0.
-
-    Pyserini's `evaluate_dpr_retrieval` reads that line alone, because it separates titles by a line end.
+    """Grades of each question's first `top_k` documents in the run: 1 if the document's text contains an
+    answer, else 0.
 
     Malformed regular expressions are skipped with a warning, as by Pyserini; 3 questions of CuratedTREC have
     one. So are those that need more than a second for a text. Raises ValueError for questions without
@@ -106,7 +104,7 @@ def judge_by_answers(
     while skipped != (found := _skipped(answers)):  # a pattern that is skipped at one document matches none
         skipped = found
         has_answer[order] = contain_answers(
-            answers, lambda row: texts[row].partition("\n")[0], question_rows[order], document_rows[order]
+            answers, texts.__getitem__, question_rows[order], document_rows[order]
         )
     for row, answer, reason in skipped:
         logger.warning("skipped: answer %r of question %s %s", answer, questions.ids[row], reason)

@@ -15,8 +15,9 @@ import numpy as np
 
 from pyserini_ance.data.collection import Collection, Split, Texts
 from pyserini_ance.data.formats.lines import find_file
-from pyserini_ance.data.rankings import read_ranking
+from pyserini_ance.data.rankings import is_unordered, read_ranking
 from pyserini_ance.data.texts import ROWS_PER_BATCH
+from pyserini_ance.data.trec import first_line
 from pyserini_ance.evaluation.tables import BM25, BM25_RM3
 from pyserini_ance.recipe.evaluation_settings import RERANK_HITS
 from pyserini_ance.recipe.models import Bm25, Recipe
@@ -103,7 +104,7 @@ def bm25_index(bm25: Bm25, cache: Path, collection: Collection, rm3: bool = Fals
     RM3 needs an index with document vectors, which serves BM25 too.
     """
     if bm25.index != "build":
-        return Path(bm25.index)
+        return Path(bm25.index).expanduser()
     expanded = cache / BM25 / f"{collection.documents.digest}-docvectors"
     return expanded if rm3 or expanded.exists() else cache / BM25 / collection.documents.digest
 
@@ -118,7 +119,7 @@ def contents(documents: Texts) -> Iterator[tuple[str, str]]:
 def _path(bm25: Bm25, cache: Path, collection: Collection, request: Bm25Request) -> Path:
     """The file of a ranking, by what it depends on: the searched documents, the files of a folder, or the
     name of a prebuilt index; queries; settings."""
-    folder = Path(bm25.index)
+    folder = Path(bm25.index).expanduser()
     index: list[Any] = [bm25.index]
     if bm25.index == "build":
         index = [collection.documents.digest]
@@ -136,8 +137,11 @@ def _path(bm25: Bm25, cache: Path, collection: Collection, request: Bm25Request)
 def read_candidates(ranking: Path, split: Split, collection: Collection) -> np.ndarray:
     """The first documents of the ranking for each query of the split: (Q, 100) int32, PADDING after the last.
 
-    Raises FileNotFoundError if the file is missing, ValueError if the collection lacks a document, or if the
-    ranking has none of the queries.
+    Raises FileNotFoundError if the file is missing, ValueError if it is in no order, if the collection lacks
+    a document, or if the ranking has none of the queries.
     """
     file = find_file(ranking, f"final_evaluation.rerank.{split.name}")
+    if is_unordered(file):
+        expected = f"a ranking, of which the first {RERANK_HITS} are reranked"
+        raise first_line(file).error("candidates in no order", expected, "pass a run file")
     return read_ranking(file, split, collection, RERANK_HITS).rows

@@ -115,21 +115,29 @@ def _mine(
     world.on_main(lambda: publish_generation(folder, tables, reports, snapshot.seconds, about))
 
 
+def _name_of_gpu(number: int) -> str:
+    """How CUDA_VISIBLE_DEVICES names a GPU of this process."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return visible.split(",")[number] if visible else str(number)
+
+
 def _train_in_subprocess(recipe: Recipe, name: str, run: RunDir, data: PreparedData, world: World) -> None:
     """Train in a subprocess, which ends when its stdin does: with this process, however that ends."""
     log.info("teacher %s: training from %s", name, recipe.teachers[name].init_from)
     # The subprocess can take what this process frees: the cross-encoder before, cycles with an encoder.
     load_model.cache_clear()
     gc.collect()
-    if world.device.startswith("cuda"):
-        torch.cuda.empty_cache()
     folder, cache = str(run.folder.absolute()), str(recipe.cache.absolute())
-    command = [*teacher_command(), folder, name, cache, data.collection.digest, world.device]
+    device = torch.device(world.device)
+    command = [*teacher_command(), folder, name, cache, data.collection.digest, device.type]
     # The threads of all processes of this host, which wait for the subprocess.
     local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     environment = subprocess_environment(recipe.threads and recipe.threads * local)
     if world.size > 1 and not recipe.threads:
         environment.pop("OMP_NUM_THREADS", None)  # torchrun sets it to 1
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+        environment["CUDA_VISIBLE_DEVICES"] = _name_of_gpu(device.index or 0)  # transformers takes the first
     with subprocess.Popen(
         command,
         stdin=subprocess.PIPE,
@@ -342,8 +350,6 @@ def _train(
         report_to="none",
         disable_tqdm=True,
     )
-    if arguments.n_gpu > 1:
-        arguments._n_gpu = 1  # several would multiply the batch
     with progress_bar(total=steps, desc="train teacher", unit="step") as bar:
         trainer = CrossEncoderTrainer(
             model=model,

@@ -254,4 +254,5 @@ def _check_reranking(recipe: "Recipe") -> Iterator[Problem]:
     for split, ranking in recipe.final_evaluation.reranked.items():
         if ranking == "bm25":
             text = "reranks the row bm25, which `bm25: null` or final_evaluation.rows leaves out"
-            yield ("final_evaluation", "rerank", split), f"{text}; add it, or name a file"
+            key = ("final_evaluation", "rerank", split)
+            yield key, f"{text}; add it, name a file, or remove this with {'.'.join(key)}=null"

@@ -131,7 +131,7 @@ class FinalEvaluation(Settings):
     query_measures: Measures = ()
     """Measures of query retrieval, for all splits or for each: every relevant document of the split ranks the
     split's queries (Li et al. 2021, DANCE)."""
-    rerank: dict[str, Literal["bm25"] | Path] = Field(default={})
+    rerank: dict[str, Annotated[Literal["bm25"] | Path, expected("bm25 or a file")]] = Field(default={})
     """By split, the ranking whose first 100 documents each model also ranks, measured by the split's measures
     of so many: `bm25`, or a file in any format of data/rankings.py."""
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "fp32"

@@ -80,7 +80,8 @@ class Grid:
         return _settings(self.points[name], self.labels)
 
     def overrides(self, name: str) -> list[str]:
-        return [f"{key}={json.dumps(value)}" for key, value in self.points[name].items() if key != RECIPE]
+        point = self.points[name]
+        return [f"{key}={json.dumps(point[key], ensure_ascii=False)}" for key in point if key != RECIPE]
 
     def with_recipe(self, name: str, recipe: str) -> str | None:
         """The combination with the settings of combination `name` and another recipe, if there is one."""

@@ -1,7 +1,7 @@
 """Find and load recipes: files that extend one another, dotted overrides, and errors that name the key."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,6 +16,7 @@ from pyserini_ance.recipe.components import (
     did_you_mean,
     similar_name,
 )
+from pyserini_ance.recipe.evaluation_settings import FinalEvaluation
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.yaml_text import copy_of, read_argument, read_yaml, to_yaml
 
@@ -77,12 +78,13 @@ def find_grid(name: str) -> Path:
 # Keys whose mappings merge even if their `kind` differs: it does not change the meaning of their other keys.
 SAME_KEYS = {"lr_schedule"}
 WHOLE = {"init_from"}  # keys whose mappings never merge: halves of two checkpoints are not a checkpoint
-NULLABLE = (("stages",), ("teachers",), ("data", "splits"))  # mappings from which null removes a name
-# `expect` holds if overrides change nothing but these: chance, machine, paths, shown splits and measures.
+# Mappings from which null removes a name.
+NULLABLE = (("stages",), ("teachers",), ("data", "splits"), ("final_evaluation", "rerank"))
+# `expect` holds if overrides change nothing but these, and paths of data: chance, machine, what is shown.
 KEEPS_EXPECT = (
     *("name", "expect", "seed", "device", "threads", "precision", "cache", "log_with"),
-    *("encoding", "refresher", "save_total_limit", "data.folder", "bm25.index"),
-    *("final_evaluation.split", "final_evaluation.measures", "final_evaluation.query_measures"),
+    *("shard", "encoding", "refresher", "save_total_limit", "bm25.index"),
+    *(f"final_evaluation.{key}" for key in FinalEvaluation.model_fields if key != "rerank"),
 )
 SHOWN_CHARACTERS = 200
 SHOWN = 3  # differing keys in a sentence
@@ -93,8 +95,8 @@ def load(name: str | Path, *overrides: str) -> Recipe:
     """Load a recipe by name or path and apply `dotted.key=value` overrides.
 
     `extends:` names files in the same folder (or any recipe); mappings merge, anything else replaces, and
-    null removes an inherited stage, teacher or split. `stage_defaults:` gives defaults to each stage.
-    `expect` is not inherited, and overrides of other keys than KEEPS_EXPECT drop it.
+    null removes an inherited stage, teacher, split or ranking to rerank. `stage_defaults:` gives defaults to
+    each stage. `expect` is not inherited, and overrides of other keys than KEEPS_EXPECT drop it.
     Raises ValueError naming key and value, and the files and overrides that were merged.
     """
     path = find_recipe(str(name))
@@ -104,30 +106,33 @@ def load(name: str | Path, *overrides: str) -> Recipe:
     for override in overrides:
         _apply(raw, override)
     empty: dict = {"bm25": {}, "final_evaluation": {}}
-    keeps_expect = all(key.startswith(KEEPS_EXPECT) for key, *_ in differences(empty | in_file, empty | raw))
+    changed = [key for key, *_ in differences(empty | in_file, empty | raw)]
     shown = f"{path.resolve().parent.name}/{path.stem}".encode(errors="surrogateescape")
     raw.setdefault("name", shown.decode(errors="replace"))
     defaults = raw.pop("stage_defaults", {})
     if not isinstance(defaults, dict):
         raise ValueError(f"stage_defaults: expected a mapping of a stage's keys, got {defaults!r}")
     stages = raw["stages"] if isinstance(raw.get("stages"), dict) else {}
-    for override in (one for one in overrides if one.startswith("stage_defaults.")):
-        _, *keys = override.partition("=")[0].split(".")
-        without_effect = [_value(one, keys) not in ({}, _value(defaults, keys)) for one in stages.values()]
-        if without_effect and all(without_effect):
-            own = ", ".join(".".join(["stages", name, *keys]) for name in stages)
-            raise ValueError(f"{override} has no effect: each stage sets this key itself; override {own}")
     for stage_name, stage in stages.items():  # every stage is complete by itself
         if isinstance(stage, dict):
             stages[stage_name] = merge(copy_of(defaults), stage)
+    for override in (one for one in overrides if one.startswith("stage_defaults")):
+        _check_effect(override, stages)
     bases = f" (extends {', '.join(map(str, files[:-1]))})" if len(files) > 1 else ""
     overridden = f", with {' '.join(overrides)}" if overrides else ""
     with _explained(f"recipe {path}", bases + overridden):
         recipe = Recipe.model_validate(raw)
-    if not keeps_expect:
+    if not all(key.startswith(KEEPS_EXPECT) or _is_path_of_data(recipe, key) for key in changed):
         recipe = recipe.model_copy(update={"expect": {}})
     vars(recipe)["file"] = path.resolve()  # a cached property, not a setting
     return recipe
+
+
+def _is_path_of_data(recipe: Recipe, key: str) -> bool:
+    value: Any = recipe
+    for word in key.split("."):
+        value = value.get(word) if isinstance(value, dict) else getattr(value, word, None)
+    return key.startswith("data.") and isinstance(value, Path)
 
 
 def dump(recipe: Recipe) -> str:
@@ -189,11 +194,15 @@ def merge(into: dict, new: Mapping, where: str = "", path: tuple[str, ...] = ())
     return into
 
 
-def _value(settings: Any, keys: Sequence[str]) -> Any:
-    """The value under the keys; {} if there is none, or a mapping with more of them."""
-    for key in keys:
-        settings = settings.get(key, {}) if isinstance(settings, dict) else {}
-    return {} if isinstance(settings, dict) else settings
+def _check_effect(override: str, stages: Mapping[str, dict]) -> None:
+    """Raise ValueError if no stage has a key as the override of `stage_defaults` sets it."""
+    otherwise = []
+    for stage in stages.values():
+        _apply(own := {"stage_defaults": copy_of(stage)}, override)
+        otherwise.append({key for key, *_ in differences(stage, own["stage_defaults"])})
+    if lost := sorted(set.intersection(*otherwise)) if otherwise else []:
+        own_keys = ", ".join(f"stages.{name}.{key}" for key in lost for name in stages)
+        raise ValueError(f"{override} has no effect: each stage sets this key itself; override {own_keys}")
 
 
 def _differ_in_kind(old: Any, new: Mapping) -> bool:

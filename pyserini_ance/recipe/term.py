@@ -19,7 +19,9 @@ else:
 Dimensions = Annotated[
     dict[PositiveInt, PositiveFloat],
     Field(min_length=1),
-    BeforeValidator(lambda value: dict.fromkeys(value, 1.0) if isinstance(value, list | tuple) else value),
+    BeforeValidator(
+        lambda value: dict.fromkeys(map(str, value), 1.0) if isinstance(value, list | tuple) else value
+    ),
     expected("numbers of dimensions, such as [384, 128], or a weight for each, such as {384: 1, 128: 0.5}"),
 ]
 

@@ -14,7 +14,8 @@ class TrainerCallback:
 
     def on_step_end(self, stage: str, step: int, losses: dict[str, float], metrics: dict[str, Any]) -> None:
         """Called after optimizer step `step` (from 0). On a GPU it comes while the next step is at work, or
-        before the weights are saved.
+        before the weights are saved. With several processes it has less than a minute; the others wait for
+        the methods below as long as they take.
 
         `losses` are the unweighted means of the terms over the batch. `metrics` are the other values of the
         step's record in `metrics.jsonl`: `loss` (the weighted sum), `grad_norm` (before clipping),

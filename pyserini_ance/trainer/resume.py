@@ -112,6 +112,7 @@ def differing_settings(run: RunDir, recipe: Recipe, *ignored: str) -> str:
     )
     for settings in (of_run, given):
         settings["data"].pop("official", None)
+        settings["order of stages"] = list(settings["stages"])
     differing = [f"{key}: {old} in the run, {new} given" for key, old, new in differences(of_run, given)]
     more = f"; and {len(differing) - SHOWN} more" if len(differing) > SHOWN else ""
     return f"{'; '.join(differing[:SHOWN])}{more}"

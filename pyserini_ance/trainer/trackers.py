@@ -2,6 +2,7 @@
 
 import importlib.util
 import logging
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,8 @@ from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import read_json_lines, read_json_object, write_json
 
 PROJECT = "pyserini_ance"
+IDENTITY = {"wandb": "id", "trackio": "name"}  # attributes of a package's run
+POSITION = "position"  # the horizontal axis in Weights & Biases, whose own steps must not go back
 WHERE = ("event", "stage", "step", "weights")  # keys of a record that are not values
 OFFLINE = {"wandb": ". Without network set WANDB_MODE=offline"}
 log = logging.getLogger(__name__)
@@ -53,8 +56,12 @@ def arguments(name: str, run: Path, run_id: str | None) -> dict[str, Any]:
     """The arguments of accelerate's class for the run in a folder; `run_id`: the run to continue."""
     if name == "tensorboard":
         return {"run_name": PROJECT, "logging_dir": run / "trackers"}
-    more = {"id": run_id, "dir": str(run / "trackers")} if name == "wandb" else {}
-    return {"run_name": PROJECT, "name": run.name, "resume": "allow", **more}
+    if name == "wandb":
+        own = {"name": run.name, "id": run_id, "resume": "allow", "dir": str(run / "trackers")}
+    else:  # Trackio resumes the last run of a name, and other runs have folders of the same name
+        unique = f"{run.name}-{uuid.uuid4().hex[:6]}"
+        own = {"name": run_id or unique, "resume": "must" if run_id else "never"}
+    return {"run_name": PROJECT, **own}
 
 
 def open_trackers(run: RunDir, names: Sequence[str], config: dict[str, Any]) -> list[GeneralTracker]:
@@ -65,7 +72,7 @@ def open_trackers(run: RunDir, names: Sequence[str], config: dict[str, Any]) -> 
     PartialState(cpu=True)  # accelerate's trackers log with it
     folder, trackers = run.folder / "trackers", []
     folder.mkdir(exist_ok=True)
-    # What a resumed run continues by; the folder of TensorBoard and the name in Trackio identify it.
+    # What a resumed run continues by; the folder of TensorBoard identifies it.
     ids = read_json_object(folder / "ids.json") or {}
     for name in names:
         tracker = LOGGER_TYPE_TO_CLASS[name](**arguments(name, run.folder.resolve(), ids.get(name)))
@@ -73,13 +80,22 @@ def open_trackers(run: RunDir, names: Sequence[str], config: dict[str, Any]) -> 
             tracker.start()
             if name not in ids:
                 tracker.store_init_configuration(config)
+            if name == "wandb":
+                tracker.tracker.define_metric("*", step_metric=POSITION)
         except Exception as error:  # each package has its own kinds of errors
             cure = OFFLINE.get(name, "")
             raise RuntimeError(f"log_with: {name} cannot be started: {error}{cure}") from error
-        ids[name] = tracker.tracker.id if name == "wandb" else ""
+        ids[name] = getattr(tracker.tracker, IDENTITY[name]) if name in IDENTITY else ""
         trackers.append(tracker)
     write_json(folder / "ids.json", ids)
     return trackers
+
+
+def _log(tracker: GeneralTracker, values: dict[str, float], step: int) -> None:
+    if tracker.name == "wandb":
+        tracker.log({**values, POSITION: step})
+    else:
+        tracker.log(values, step=step)
 
 
 @contextmanager
@@ -87,8 +103,9 @@ def tracking(recipe: Recipe, run: RunDir) -> Iterator[None]:
     """While inside, in the main process, send what is recorded in the run's metrics to the trackers of
     `log_with`.
 
-    A value's step counts the steps of all stages. A resumed run sends the records that it makes again once
-    more, with the same values and steps. A tracker that fails is left out from then on: the run goes on.
+    A value's step counts the steps of all stages; a dev score has its checkpoint's. A resumed run sends the
+    records that it makes again once more, with the same values and steps. A tracker that fails is left out
+    from then on: the run goes on.
     """
     if not recipe.log_with:
         yield
@@ -104,7 +121,7 @@ def tracking(recipe: Recipe, run: RunDir) -> Iterator[None]:
         before = first.setdefault(stage, sum(steps.values()))
         if record["event"] == "step":
             steps[stage] = max(steps.get(stage, 0), record["step"] + 1)
-        return before + int(record.get("step", 0))
+        return before + int(record["checkpoint_step"] if record["event"] == "dev" else record.get("step", 0))
 
     def each(act: Callable[[GeneralTracker], None]) -> None:
         for tracker in list(trackers):
@@ -118,7 +135,7 @@ def tracking(recipe: Recipe, run: RunDir) -> Iterator[None]:
         if "stage" in record:
             step, values = position(record), series(record)
             if values:
-                each(lambda tracker: tracker.log(values, step=step))
+                each(lambda tracker: _log(tracker, values, step))
 
     for record in read_json_lines(run.metrics):  # of a resumed run
         position(record)

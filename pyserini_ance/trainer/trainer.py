@@ -267,14 +267,18 @@ class StageTrainer:
         if tables:
             in_use = self.negatives.tables.values()
             self.anchor_sets = anchor_sets_of(self.data.anchor_sets, in_use, self.drawn_rows)
-        for _, generation in tables:
-            for callback in self.callbacks:
-                callback.on_refresh(self.name, step, generation)
         for evaluated_step, score in scores:
             self.progress = self.progress.after_evaluation(evaluated_step, score)
             if self.progress.best_step == evaluated_step:
                 best = {"checkpoint_step": evaluated_step, "value": score}
                 self.log.decide("best", stage=self.name, step=step, **best)
+
+        def tell() -> None:
             for callback in self.callbacks:
-                assert self.stage.evaluate is not None, "there is a score"
-                callback.on_dev_measure(self.name, evaluated_step, self.stage.evaluate.measure, score)
+                for _, generation in tables:
+                    callback.on_refresh(self.name, step, generation)
+                for evaluated_step, score in scores:
+                    assert self.stage.evaluate is not None, "there is a score"
+                    callback.on_dev_measure(self.name, evaluated_step, self.stage.evaluate.measure, score)
+
+        self.world.on_main(tell)

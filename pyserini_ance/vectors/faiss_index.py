@@ -25,7 +25,8 @@ log = logging.getLogger(__name__)
 FLAT = "flat"
 # Our own part of a factory string: `Truncate64,L2norm,SQ8` indexes the first 64 numbers of each vector.
 TRUNCATE = "Truncate"
-TRAINING_VECTORS = 1 << 17  # a product quantiser of 8 bits uses half as many
+TRAINING_VECTORS = 1 << 17  # at least; a product quantiser of 8 bits uses half as many
+VECTORS_PER_LIST = 39  # at least, as Faiss warns
 # Dimensions of a code's part of the vector: with fewer, Faiss itself does not use matrix products.
 MATRIX_PRODUCT_DIMENSIONS = 16
 FILE = "index"
@@ -60,8 +61,8 @@ class FactoryIndex:
         k = min(k, self.index.ntotal)
         index = self.index if self.on_gpu is None or k > MOST_HITS_ON_GPU else self.on_gpu
         scores, rows = index.search(own, k) if len(own) else (np.empty((0, k), np.float32), np.empty((0, k)))
-        every_score = torch.cat(self.world.gather(torch.from_numpy(scores)))
-        return every_score, torch.cat(self.world.gather(torch.from_numpy(rows.astype(np.int32))))
+        every_score, every_row = map(self.world.gather_rows, (scores, rows.astype(np.int32)))
+        return torch.from_numpy(every_score), torch.from_numpy(every_row)
 
 
 def faiss_gpu(device: str) -> int | None:
@@ -186,8 +187,9 @@ def write_index_file(
     made = index if on_gpu is None else on_gpu
     # The seed chooses the training vectors and their order: faiss's own generators start from constants.
     shuffled = random_stream("index training vectors", seed).permutation(len(vectors))
+    num_lists = max(getattr(one, "nlist", 0) for one in _components(index))
     try:
-        made.train(vectors[shuffled[:TRAINING_VECTORS]])
+        made.train(vectors[shuffled[: max(TRAINING_VECTORS, VECTORS_PER_LIST * num_lists)]])
         for first in range(0, len(vectors), DOCUMENTS_PER_BLOCK):
             made.add(np.ascontiguousarray(vectors[first : first + DOCUMENTS_PER_BLOCK]))
     except RuntimeError as error:

@@ -60,10 +60,10 @@ def search(
     first; `exact_search` after checks, which read each vector once.
 
     query_vectors (Q, D) and document_vectors (N, D) are float32; the documents may be a memory map. The
-    search is exact, ties go to the smaller row, and every row is one of document_vectors: with fewer than k
-    documents there are N columns instead of k. Raises ValueError for other shapes, a k below 1, and, naming
-    the row, for NaN and infinite values: they have no rank, and documents that they are compared with would
-    be missing.
+    search is exact, equal scores go to the smaller row, and every row is one of document_vectors: with fewer
+    than k documents there are N columns instead of k. Raises ValueError for other shapes, a k below 1, and,
+    naming the row, for NaN and infinite values: they have no rank, and documents that they are compared with
+    would be missing.
     """
     if not isinstance(k, Integral) or k < 1:
         raise ValueError(f"k is {k!r}; expected a whole number from 1")
@@ -93,8 +93,9 @@ def search_arrays(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Call `search` for a caller that wants arrays: scores (Q, k) float32 and rows (Q, k) int32. The host
     waits for the results."""
-    asked = queries if isinstance(queries, torch.Tensor) else as_tensor(np.asarray(queries, np.float32))
-    scores, rows = search(asked, k)
+    if not isinstance(queries, torch.Tensor):
+        queries = as_tensor(np.ascontiguousarray(queries, np.float32))
+    scores, rows = search(queries, k)
     return scores.cpu().numpy(), rows.cpu().numpy()
 
 

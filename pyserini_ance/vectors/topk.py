@@ -128,7 +128,7 @@ def _scores_and_rows(keys: torch.Tensor) -> ScoresAndRows:
 
 def best_of_groups(scores: torch.Tensor) -> torch.Tensor:
     """The highest of each DOCUMENTS_PER_GROUP of `scores` (N, Q), (N / DOCUMENTS_PER_GROUP, Q)."""
-    return scores.view(-1, DOCUMENTS_PER_GROUP, scores.shape[1]).amax(1)
+    return scores.view(len(scores) // DOCUMENTS_PER_GROUP, DOCUMENTS_PER_GROUP, scores.shape[1]).amax(1)
 
 
 def _whole_groups(scores: torch.Tensor) -> torch.Tensor:

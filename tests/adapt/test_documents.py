@@ -213,6 +213,13 @@ def test_a_thousand_documents_of_each_format(tmp_path, kind):
     assert reading.counts == {"documents": 1000, "kept whole": 1000} | unread
 
 
+def test_a_damaged_parquet_file_is_named(tmp_path):
+    path = parquet(tmp_path)
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(ValueError, match=r"a\.parquet, line 1: a row that cannot be read \(Parquet magic"):
+        read(path)
+
+
 def test_files_that_a_section_of_a_recipe_names_decide_what_it_is_made_of(tmp_path, monkeypatch):
     wanted = Request(str(section_of_a_recipe(tmp_path)), tmp_path / "out", "model")
     before = wanted.identity()

@@ -37,6 +37,14 @@ def test_a_recipes_collection_as_beir_and_tevatron(recipe, tmp_path, capsys):
         assert again.digest == read.digest
 
 
+def test_a_dev_split_that_is_cut_needs_no_file(recipe, tmp_path, capsys):
+    convert(capsys, tmp_path / "recipe.yaml", "--to", "beir", "--output", tmp_path / "beir")
+    (tmp_path / "beir" / "qrels" / "dev.tsv").unlink()
+    own = (tmp_path / "recipe.yaml", f"data={{kind: beir, folder: {tmp_path / 'beir'}, hold_out: 2}}")
+    said = convert(capsys, *own, "--to", "tevatron", "--output", tmp_path / "tevatron")
+    assert list(said["splits"]) == ["train", "dev", "test"]
+
+
 @pytest.mark.parametrize("layout", ["beir", "tevatron"])
 def test_what_a_format_cannot_hold_is_named(recipe, tmp_path, capsys, caplog, layout):
     asked = tmp_path / "data" / "asked.jsonl"

@@ -40,6 +40,13 @@ def test_print_shows_the_recipe_and_the_plan_and_trains_nothing(recipe, capsys, 
     assert list((tmp_path / "here").iterdir()) == []
 
 
+def test_the_recipe_of_a_run_in_a_grid_is_a_file(recipe, capsys, tmp_path):
+    (tmp_path / "here" / "seed=1").mkdir()
+    (copy := tmp_path / "here" / "seed=1" / "recipe.yaml").write_text((tmp_path / "small.yaml").read_text())
+    train.main([str(copy), "stages.a.steps=9", "--print"])
+    assert "    steps: 9" in capsys.readouterr().out.splitlines()
+
+
 def test_print_says_what_must_be_trained_before_where_there_is_no_data_yet(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(FileNotFoundError, match="collection.tsv"):

@@ -207,6 +207,22 @@ def test_queries_of_one_text_stay_together_with_those_of_their_documents():
     assert together < set(dev.queries.ids)
 
 
+def test_the_cut_depends_neither_on_the_order_of_copies_nor_on_judgments_of_a_text():
+    """Two copies of each document, of which one is judged; u0 to u11 ask the same without judgments."""
+    documents = {f"{copy}{n}": f"document {n}" for n in range(QUERIES) for copy in "dc"}
+    texts = {f"{kind}{n}": f"query {n}" for n in range(QUERIES) for kind in "qu"}
+    judged = {f"q{n}": {f"{'dc'[n % 2]}{n}": 1} for n in range(QUERIES)}
+    cuts = []
+    for order in (1, -1):
+        ids = [*documents][::order]
+        whole = make_collection({one: documents[one] for one in ids}, {"train": texts}, {"train": judged})
+        cut = cut_dev(whole.splits, 4, whole.documents)
+        asked = {name: {*split.queries.columns["text"]} for name, split in cut.items()}
+        assert not asked["train"] & asked["dev"] and len(cut["dev"].queries) == 4
+        cuts.append({*cut["dev"].queries.ids})
+    assert cuts[0] == cuts[1]
+
+
 @pytest.mark.parametrize("wanted, splits", [(["train"], BOTH), (["dev"], BOTH), (["test"], ["test"])])
 def test_the_cut_is_the_same_whichever_splits_are_wanted_and_no_dev_is_read(tmp_path, wanted, splits):
     cut(None).to_beir(tmp_path / "set")

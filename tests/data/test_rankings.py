@@ -62,8 +62,8 @@ def test_questions_without_ids_are_those_of_the_same_text(tmp_path, kind, monkey
     for record, text in zip(records, ["nobody asks", "who ?", "which  year"], strict=True):
         record[key] = text
     assert read(tmp_path / "a.jsonl", "\n".join(map(json.dumps, records))) == {"1": [ids[0]], "2": [ids[1]]}
-    monkeypatch.setitem(globals(), "QUERIES", Texts(["0", "1", "2"], {"text": ["who", "who", "who"]}))
-    same = "\n".join(json.dumps({**record, key: "who"}) for record in records)
+    monkeypatch.setitem(globals(), "QUERIES", Texts(["0", "1", "2"], {"text": ["who?", "who?", "who?"]}))
+    same = "\n".join(json.dumps({**record, key: "who??"}) for record in records)
     assert read(tmp_path / "a.jsonl", same) == {"0": [ids[0]], "1": [ids[1]], "2": [ids[0]]}
 
 

@@ -178,6 +178,9 @@ def test_device_of(monkeypatch):
         device_of("cuda:2")
     monkeypatch.delenv("LOCAL_RANK")
     assert device_of("auto") == device_of("cuda") == "cuda" and device_of("cuda:1") == "cuda:1"
+    monkeypatch.setattr(torch.cuda, "set_device", chosen := Mock())
+    assert World.join("cuda").device == "cuda" and World.join("cuda:1").device == "cuda:1"
+    chosen.assert_called_once_with("cuda:1")  # what is seeded or waited for without a device is its
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

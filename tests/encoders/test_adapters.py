@@ -77,10 +77,14 @@ def test_merged_adapters_of_a_family_give_vectors_as_trained(tmp_path, start, ba
     assert_the_same(saved(started), started)
 
 
-def test_an_adapter_of_peft_alone_is_added_to_its_base(start, saved, tmp_path):
+@pytest.mark.parametrize("whole", [[], ["embed_tokens"]])
+def test_an_adapter_of_peft_alone_is_added_to_its_base(start, saved, tmp_path, whole):
     base = make_family(tmp_path / "base", "Qwen3")
     model = AutoModel.from_pretrained(base)
-    peft = get_peft_model(model, LoraConfig(r=2, target_modules=["q_proj"], init_lora_weights=False))
+    lora = LoraConfig(r=2, target_modules=["q_proj"], init_lora_weights=False, modules_to_save=whole)
+    peft = get_peft_model(model, lora)
+    for name in whole:
+        peft.base_model.model.get_submodule(name).modules_to_save["default"].weight.data.mul_(2)
     peft.save_pretrained(tmp_path / "peft")
     peft.merge_and_unload().save_pretrained(tmp_path / "merged")
     AutoTokenizer.from_pretrained(base).save_pretrained(tmp_path / "merged")

@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from helpers.families import FAMILIES, LENGTHS, TEXTS, assert_the_same, bert, make_family
+from helpers.families import FAMILIES, LENGTHS, TEXTS, assert_the_same, bert, make_family, xlm_roberta
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, StaticEmbedding
 from sentence_transformers.sentence_transformer.modules import Transformer as TransformerModule
+from tokenizers import Tokenizer
+from transformers import T5Config, T5EncoderModel
 
 from pyserini_ance.encoders.config import SIDE_FILE
 from pyserini_ance.encoders.load_save import continue_encoder, load_encoder
@@ -81,10 +83,20 @@ def test_embedding_gemma_has_two_dense_layers(family, tmp_path, saved):
     assert_the_same(saved(encoder), encoder)
 
 
-def test_a_static_embedding_is_the_mean_of_its_tokens(tmp_path, saved):
+@pytest.mark.parametrize("of_model2vec", [False, True])
+def test_a_static_embedding_is_the_mean_of_its_tokens(tmp_path, saved, of_model2vec):
     torch.manual_seed(0)
     layers = [StaticEmbedding(bert(), embedding_dim=16), Normalize()]
     SentenceTransformer(modules=layers, device="cpu").save(str(tmp_path / "static"))
+    if of_model2vec:  # which writes other files beside, `.` for the folder, and cuts texts
+        (tmp_path / "static" / "config.json").write_text('{"model_type": "bert"}')
+        modules = json.loads((tmp_path / "static" / "modules.json").read_text())
+        (tmp_path / "static" / "modules.json").write_text(
+            json.dumps([{**modules[0], "path": "."}, *modules[1:]])
+        )
+        tokenizer = Tokenizer.from_file(str(tmp_path / "static" / "tokenizer.json"))
+        tokenizer.enable_truncation(9)
+        tokenizer.save(str(tmp_path / "static" / "tokenizer.json"))
     encoder = load_any_encoder(tmp_path / "static")
     assert_the_same(tmp_path / "static", encoder)
     folder = saved(encoder)
@@ -99,6 +111,17 @@ def test_a_static_embedding_is_the_mean_of_its_tokens(tmp_path, saved):
 def test_dropout_is_that_of_attention_too(family, start):
     towers = start(family("Qwen3"), pooling="lasttoken", tokenization=LENGTHS, dropout=0.3).towers
     assert {getattr(module, "attention_dropout", None) for module in towers.modules()} == {None, 0.3}
+
+
+def test_a_model_of_relative_positions_reads_long_texts_and_has_its_own_dropouts(tmp_path, start):
+    sizes = {"d_model": 32, "d_kv": 8, "d_ff": 32, "num_layers": 2, "num_heads": 4}
+    T5EncoderModel(T5Config(vocab_size=200, **sizes)).save_pretrained(tmp_path / "t5")
+    xlm_roberta().save_pretrained(tmp_path / "t5")
+    settings = {"pooling": "mean", "tokenization": {"document": {"length_tokens": 600}}, "dropout": 0.0}
+    encoder = start(tmp_path / "t5", **settings)
+    towers, ids = encoder.towers.train(), torch.arange(5, 25)[None]
+    assert torch.equal(towers("query", ids, None), towers("query", ids, None))
+    assert not np.allclose(*encoder.encode(["word " * 110, "word " * 110 + "other"]), atol=1e-6)
 
 
 def test_a_tokenizer_that_pads_with_nothing_pads_with_the_end(family, start):

@@ -129,9 +129,18 @@ def test_lengths_and_prompts_by_side(transformer, save):
     assert load_any_encoder(folder).config.tokenization.document.template == "title: {title} {text}"
 
 
-def test_a_default_prompt_is_that_of_both_sides(transformer, save):
-    prompt = {"prompts": {"all": "all of "}, "default_prompt_name": "all"}
-    assert_its_vectors(save(transformer(), modules.Pooling(32, "mean"), **prompt))
+def test_a_default_prompt_is_that_of_neither_side(transformer, save):
+    prompts = {"prompts": {"all": "all of "}, "default_prompt_name": "all"}
+    folder = save(transformer(), modules.Pooling(32, "mean"))
+    change(folder, "config_sentence_transformers.json", **prompts)  # as of versions before 5
+    assert_its_vectors(folder)
+
+
+def test_a_model_that_reads_messages_is_refused(transformer, save):
+    folder = save(transformer(), modules.Pooling(32, "mean"))
+    change(folder, "sentence_bert_config.json", modality_config={"text": {}, "message": {}})
+    with pytest.raises(ValueError, match="that sets a chat template, which is not supported; choose another"):
+        load_any_encoder(folder)
 
 
 def test_older_files_say_the_same(transformer, save):

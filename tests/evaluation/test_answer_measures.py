@@ -8,7 +8,7 @@ from pyserini_ance.data import answer_matching
 from pyserini_ance.data.collection import Texts
 from pyserini_ance.evaluation.answer_measures import coverage, judge_by_answers
 
-TEXTS = ["by Linda Davis", "in 1982, or 1993", "none of it", "LINDA  DAVIS again", "20,320 feet"]
+TEXTS = ["by Linda Davis", "in 1982, or 1993", "none of it", "LINDA  DAVIS\nagain", "20,320 feet"]
 DOCUMENTS = Texts([f"d{i}" for i in range(5)], {"title": ["1993"] * 5, "text": TEXTS})
 RUN = {
     "q0": {"d2": 5.0, "d1": 4.0, "d3": 3.0, "d4": 2.0, "d0": 1.0},
@@ -31,7 +31,7 @@ def test_documents_are_judged_by_their_text_without_titles():
 
 def test_coverage_counts_every_question():
     """q0 has its answer at rank 3, q1 at rank 1, q2 nowhere, q3 has no hits."""
-    asked = questions(["Linda Davis"], ["1993"], ["nowhere"], ["1993"])
+    asked = questions(["Davis again"], ["1993"], ["nowhere"], ["1993"])
     shares = {1: 0.25, 2: 0.25, 3: 0.5, 5: 0.5}
     assert coverage(RUN, asked, DOCUMENTS, [*shares]) == {f"Success@{k}": of for k, of in shares.items()}
 

@@ -24,7 +24,10 @@ def numbered(*special: str) -> dict[str, int]:
 
 
 def qwen():
-    return transformers.Qwen2Tokenizer(vocab={**BYTES, "<|endoftext|>": len(BYTES)}, merges=[])
+    """With a chat template, as the real one; texts are not messages."""
+    made = transformers.Qwen2Tokenizer(vocab={**BYTES, "<|endoftext|>": len(BYTES)}, merges=[])
+    made.chat_template = "{% for one in messages %}{{ one['role'] }}: {{ one['content'] }}{% endfor %}"
+    return made
 
 
 def llama(**settings):

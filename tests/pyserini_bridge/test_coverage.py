@@ -54,7 +54,7 @@ def write_for_pyserini(path, run, questions: Texts, documents: Texts) -> None:
 
 def test_coverage_is_what_pyserini_prints(shared_data, tmp_path):
     """Also of all of CuratedTREC's patterns, three of them malformed, on passages of other questions; and of
-    four questions, of which the second has its answer after a line end, the fourth half of a word."""
+    four questions, of which the second has its answer in the title, the fourth half of a word."""
     documents, asked = natural_questions(shared_data)
     patterns = read_questions(shared_data / "openqa-topics" / "topics.dpr.curated.test.txt.gz")
     expected = []
@@ -65,8 +65,8 @@ def test_coverage_is_what_pyserini_prints(shared_data, tmp_path):
         assert 0 < values["Success@1"] < values["Success@5"] < values["Success@20"]
         expected += [f"Top{cutoff}\taccuracy: {values[f'Success@{cutoff}']:.4f}" for cutoff in CUTOFFS]
     ids = [str(i) for i in range(4)]
-    passages = ["Linda Davis\nof 1993", "Linda\nDavis", "a \u0558 b", "a\u0558b"]
-    documents = Texts(ids, {"title": ["t"] * 4, "text": passages})
+    passages = ["Linda Davis of 1993", "Linda", "a \u0558 b", "a\u0558b"]
+    documents = Texts(ids, {"title": ["Davis"] * 4, "text": passages})
     questions = answered(ids, [["Davis"], ["Davis"], ["\u0558"], ["\u0558"]])
     run = {id: {id: 1.0} for id in ids}
     write_for_pyserini(tmp_path / "made-up.json", run, questions, documents)

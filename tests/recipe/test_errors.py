@@ -76,6 +76,9 @@ REFUSED = [  # overrides of the base recipe, fragments of the message
     (ANN, "stages.only: a source of negatives is mined with the model; set how often"),
     (f"{DISTIL}.negatives=[]", "stages.only.terms.query: a term needs negatives: list a source"),
     (f"{DISTIL}.negatives=[live]", "document vectors that do not change; set trainable: query_tower"),
+    ("encoder.query=bert-small", "encoder.query: Input should be a valid dictionary or instance of TowerSt"),
+    ("stages.only.terms.query.dimensions=[[384]]", "query.dimensions: expected numbers of dimensions, such"),
+    (source("{kind: ann, filters: [{kind: relative_margin, margin: 2}]}"), "margin: expected `auto`, or a n"),
     ("encoder={tied: true, document: {model: b}}", "encoder: document is set, but the towers share their"),
     (
         "encoder={tied: true, query: {layers: [0]}}",
@@ -190,6 +193,8 @@ REFUSED = [  # overrides of the base recipe, fragments of the message
     ("final_evaluation.query_measures={dv: [RR]}", "query_measures: no split 'dv' (did you mean 'dev'?); sp"),
     ("final_evaluation.rerank={tests: bm25}", "rerank: no split 'tests' (did you mean 'test'?); splits of"),
     (["final_evaluation.rows=[]", "final_evaluation.rerank={test: bm25}"], "rerank.test: reranks the row b"),
+    ("final_evaluation.rerank={test: null}", "rerank.test: null removes an inherited name, but 'test' is no"),
+    ("final_evaluation.rerank={test: 5}", "rerank.test: expected bm25 or a file, got 5"),
     ("final_evaluation.rows=[bm25, x]", "rows.1: Input should be 'bm25', 'bm25+rm3', 'untrained', 'start', "),
     ("final_evaluation.rows=[hybrid]", "rows: `hybrid` fuses the ranking of the row `bm25`; add it, or remo"),
     ("expect={dev: {MRR@10: 0.3}}", "expect.dev.MRR@10: tables call MRR@10 RR@10; write RR@10"),

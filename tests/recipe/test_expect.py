@@ -26,7 +26,8 @@ def test_the_recipes_of_the_demo_expect_what_the_quick_start_shows():
 
 CHANCE_MACHINE_PATHS_AND_NUMERICS = ["seed=7", "threads=1", "device=cpu", "encoding={precision: bf16}"]
 CHANCE_MACHINE_PATHS_AND_NUMERICS += ["cache=/elsewhere", "name=mine", "data.folder=/elsewhere"]
-CHANCE_MACHINE_PATHS_AND_NUMERICS += ["final_evaluation.split=dl19", "save_total_limit=2"]
+CHANCE_MACHINE_PATHS_AND_NUMERICS += ["final_evaluation.split=dl19", "save_total_limit=2", "shard=true"]
+CHANCE_MACHINE_PATHS_AND_NUMERICS += ["final_evaluation={rows: [bm25, stages], indexes: [Flat]}"]
 AS_IN_THE_FILE = "stages.only.steps=10"
 
 
@@ -36,6 +37,8 @@ def test_overrides_of_the_method_drop_the_figures_and_others_keep_them(base, wri
         assert load(one, "seed=3", override).expect == {}
     for override in (*CHANCE_MACHINE_PATHS_AND_NUMERICS, AS_IN_THE_FILE):
         assert load(one, override).expect == {"dev": {"RR@10": 0.3}}, override
+    files = ("data.corpus=/elsewhere/collection.tsv", "data.splits.dev.qrels=/elsewhere/qrels")
+    assert load("msmarco-passage/ance", *files).expect == load("msmarco-passage/ance").expect != {}
 
 
 README = (SHIPPED / "README.md").read_text()

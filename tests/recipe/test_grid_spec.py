@@ -29,8 +29,8 @@ def test_values_are_those_of_overrides(base):
     first, *_, last = [load(base, *grid.overrides(name)) for name in grid.points]
     assert len(grid.points) == 4 and last.final_evaluation.measures == ("RR@5", "R@9")
     assert (first.bm25.hits, first.bm25.k1, last.bm25.k1) == (300, 0.9, 2)
-    grid = Grid.parse(["seed=07,08", "name=a #1"])
-    assert [point["name"] for point in grid.points.values()] == ["a #1", "a #1"]
+    grid = Grid.parse(["seed=07,08", "name=a 😀 #1"])
+    assert [load(base, *grid.overrides(name)).name for name in grid.points] == ["a 😀 #1", "a 😀 #1"]
     assert [load(base, *grid.overrides(name)).seed for name in grid.points] == [7, 8]
 
 

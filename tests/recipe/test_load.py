@@ -115,6 +115,10 @@ def test_stage_defaults_fill_missing_keys(write, tmp_path):
         assert stage.terms["query"].in_batch_negatives == in_batch
     with pytest.raises(ValueError, match=r"no effect: .*; override stages\.one\.steps, stages\.two\.steps"):
         load(tmp_path / "two.yaml", "stage_defaults.steps=9")
+    with pytest.raises(ValueError, match=r"effect: .*; override stages\.one\.steps, stages\.two\.steps$"):
+        load(tmp_path / "two.yaml", "stage_defaults={steps: 9, batch_queries: 7}")
+    one, two = load(tmp_path / "two.yaml", "stage_defaults={batch_queries: 7}").stages.values()
+    assert (one.batch_queries, two.batch_queries) == (7, 2)
 
 
 # --- overrides
@@ -195,5 +199,6 @@ def test_null_removes_an_inherited_stage_which_may_be_written_anew(base, write):
     ],
 )
 def test_null_removes_a_split_that_is_inherited_or_the_kinds_default(base, write, data, overrides, splits):
-    recipe = load(write("top", f"extends: base\ndata: {data}"), *overrides)
+    reranked = "final_evaluation: {rerank: {test: bm25}}"
+    recipe = load(write("top", f"extends: base\ndata: {data}\n{reranked}"), *overrides)
     assert {name: str(path) for name, path in recipe.data.splits.items()} == splits

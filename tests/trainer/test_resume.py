@@ -314,3 +314,9 @@ def test_another_recipe_and_other_data_are_refused(run, overrides, text, message
     with pytest.raises(ValueError, match=message) as error:
         check_same_run(run, recipe(*overrides), collection(text))
     assert "init_from" not in str(error.value)
+
+
+def test_stages_in_another_order_are_another_recipe(run):
+    other = recipe().model_copy(update={"stages": dict(reversed(recipe().stages.items()))})
+    with pytest.raises(ValueError, match=r'\(order of stages.0: "bm25-neg" in the run, "ance" given'):
+        check_same_run(run, other, collection("one"))

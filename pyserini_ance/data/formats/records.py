@@ -293,9 +293,7 @@ def read_table(
 
     columns: list[str] = []
     if extension(path) == PARQUET:
-        import pyarrow.parquet
-
-        columns = list(find(pyarrow.parquet.read_schema(path).names, Line(path, 1, "")).values())
+        columns = list(find(next(_parquet(path, ())), Line(path, 1, "")).values())
     keys: list[str] | None = None
     found: dict[str, str] = {}
     for record in read_named_rows(path, columns, key):

@@ -169,7 +169,7 @@ def listed_hits(
         ids = [layout.id_of_question(index, record)]
         if not layout.question_id:
             text = " ".join(record.text(layout.question).split())
-            same = by_text.get(text) or by_text.get(text.rstrip(" ?"), [])
+            same = by_text.get(text) or by_text.get(text.removesuffix("?").rstrip(), [])
             ids = ids if ids[0] in same else same
         for key in keys:
             if scored and key not in record.values:
