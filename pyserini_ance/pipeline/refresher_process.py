@@ -68,8 +68,8 @@ def refresher_device(recipe: Recipe, gpus: int) -> str:
     if recipe.device == "cpu" or not gpus:
         return recipe.device
     first = int(recipe.device.partition(":")[2] or 0)
-    used = range(first, first + int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
-    return f"cuda:{next((gpu for gpu in range(gpus) if gpu not in used), first)}"
+    free = first + int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return f"cuda:{free if free < gpus else first}"
 
 
 @contextmanager

@@ -139,8 +139,8 @@ class Recipe(Settings):
     """The split to train on, or several, merged: the queries of all are one set, each once an epoch in one
     order (Karpukhin et al. 2020, DPR, and Xiong et al. 2021, ANCE: "multi")."""
     refresher: Literal["subprocess", "external"] = "subprocess"
-    """Who starts the refresher of `mode: async`: the training command (`subprocess`), on the first GPU that
-    training leaves free, or else on training's; or you with `pyserini-ance refresh` (`external`)."""
+    """Who starts the refresher of `mode: async`: the training command (`subprocess`), on the GPU after
+    training's, or else on training's; or you with `pyserini-ance refresh` (`external`)."""
     save_total_limit: PositiveInt = 1
     """The number of newest checkpoints to keep of each stage, besides its best and those that are still
     needed or read."""

@@ -261,24 +261,21 @@ class StageTrainer:
             self.world.on_main(lambda: self.checkpoints.prune(published, self.progress))
 
     def _use(self, step: int, tables: list[tuple[int, Generation]], scores: list[tuple[int, float]]) -> None:
-        """From step `step` on, draw from the adopted tables, and know the best checkpoint by the adopted dev
-        scores; tell the callbacks. Each product comes with the step of its checkpoint."""
+        """From step `step` on, draw from the adopted tables, and know the best checkpoint by the scores; tell
+        the callbacks. Each product comes with the step of its checkpoint."""
         self._report_steps()
         if tables:
             in_use = self.negatives.tables.values()
             self.anchor_sets = anchor_sets_of(self.data.anchor_sets, in_use, self.drawn_rows)
+        for _, generation in tables:
+            for callback in self.callbacks:
+                callback.on_refresh(self.name, step, generation)
         for evaluated_step, score in scores:
             self.progress = self.progress.after_evaluation(evaluated_step, score)
             if self.progress.best_step == evaluated_step:
                 best = {"checkpoint_step": evaluated_step, "value": score}
                 self.log.decide("best", stage=self.name, step=step, **best)
-
-        def tell() -> None:
             for callback in self.callbacks:
-                for _, generation in tables:
-                    callback.on_refresh(self.name, step, generation)
-                for evaluated_step, score in scores:
-                    assert self.stage.evaluate is not None, "there is a score"
-                    callback.on_dev_measure(self.name, evaluated_step, self.stage.evaluate.measure, score)
-
-        self.world.on_main(tell)
+                assert self.stage.evaluate is not None, "there is a score"
+                callback.on_dev_measure(self.name, evaluated_step, self.stage.evaluate.measure, score)
+        self.world.barrier()  # callbacks may take long

@@ -121,7 +121,7 @@ def test_a_model_of_relative_positions_reads_long_texts_and_has_its_own_dropouts
     encoder = start(tmp_path / "t5", **settings)
     towers, ids = encoder.towers.train(), torch.arange(5, 25)[None]
     assert torch.equal(towers("query", ids, None), towers("query", ids, None))
-    assert not np.allclose(*encoder.encode(["word " * 110, "word " * 110 + "other"]), atol=1e-6)
+    assert not np.allclose(*encoder.encode(["word " * 110, "word " * 110 + "other"], "document"), atol=1e-6)
 
 
 def test_a_tokenizer_that_pads_with_nothing_pads_with_the_end(family, start):

@@ -60,8 +60,7 @@ def program(monkeypatch):
         ("auto", 1, 2, "cuda:1"),
         ("cuda", 8, 8, "cuda:0"),
         ("cuda:3", 4, 8, "cuda:7"),
-        ("cuda:4", 4, 8, "cuda:0"),
-        ("cuda:0", 8, 8, "cuda:0"),
+        ("cuda:4", 4, 8, "cuda:4"),
         ("cpu", 4, 8, "cpu"),
     ],
 )

@@ -78,7 +78,6 @@ REFUSED = [  # overrides of the base recipe, fragments of the message
     (f"{DISTIL}.negatives=[live]", "document vectors that do not change; set trainable: query_tower"),
     ("encoder.query=bert-small", "encoder.query: Input should be a valid dictionary or instance of TowerSt"),
     ("stages.only.terms.query.dimensions=[[384]]", "query.dimensions: expected numbers of dimensions, such"),
-    (source("{kind: ann, filters: [{kind: relative_margin, margin: 2}]}"), "margin: expected `auto`, or a n"),
     ("encoder={tied: true, document: {model: b}}", "encoder: document is set, but the towers share their"),
     (
         "encoder={tied: true, query: {layers: [0]}}",

@@ -8,7 +8,6 @@ from pydantic import Field, PositiveInt, model_validator
 from pyserini_ance.negatives.filters.base import Candidates, Filter
 from pyserini_ance.negatives.source import MOST_FILLED
 from pyserini_ance.negatives.table import PADDING
-from pyserini_ance.recipe.components import expected
 
 FEW = 8  # an anchor with fewer candidates has too few
 
@@ -93,10 +92,7 @@ class RelativeMargin(Filter):
     """
 
     kind: Literal["relative_margin"] = "relative_margin"
-    margin: Annotated[
-        Annotated[float, Field(ge=0, lt=1)] | Literal["auto"],
-        expected("`auto`, or a number from 0 to below 1"),
-    ] = 0.05
+    margin: Annotated[float, Field(ge=0, lt=1)] | Literal["auto"] = 0.05
     """The share of the positive's score, counted from `origin`, by which a negative must stay below it.
     `auto` sets both: 0.05 from `zero`, or 0.3 from `lowest` if the first leaves more than a tenth of the
     anchors fewer than 8 candidates. Each refresh decides anew."""
