@@ -9,33 +9,33 @@ commit, which says what they buy. `python tests/measure_house.py` prints all fig
 from measure_house import HERE, measured, rooms
 
 ROOMS = {
-    "adapt": 1_523,
+    "adapt": 1_524,
     "commands": 1_370,
-    "data": 4_730,
+    "data": 4_737,
     "distributed": 370,
-    "encoders": 3_481,
-    "evaluation": 539,
+    "encoders": 3_503,
+    "evaluation": 537,
     "negatives": 2_650,
-    "pipeline": 4_044,
-    "pyserini_bridge": 1_177,
-    "recipe": 2_380,
+    "pipeline": 4_047,
+    "pyserini_bridge": 1_176,
+    "recipe": 2_393,
     "refresher": 529,
     "reports": 1_509,
     "runs": 1_102,
     "storage": 844,
-    "trainer": 2_989,
-    "vectors": 1_693,
+    "trainer": 3_007,
+    "vectors": 1_696,
     "top": 690,
 }
 WHOLE = {
     "files": 222,
     "classes": 240,
-    "short private functions used once": 9,
+    "short private functions used once": 8,
     "lines of imports": 2_751,
     "lines of the reading path": 1_437,
     "modules that trainer/batch.py imports": 11,
     "lines of benchmarks": 5_477,
-    "lines of tests": 33_191,
+    "lines of tests": 33_308,
 }
 
 

@@ -178,7 +178,7 @@ def hits_of(path: Path, queries: Texts, documents: Texts) -> tuple[Iterator[Hit]
         return listed_hits(path, layout, [layout.negatives], queries), True
     first = trec.first_line(path)
     tabs, words = first.text.count("\t"), len(first.text.split())
-    if is_unordered(path):
+    if tabs == 3:
         return _ids(path, ("query id", "passage id", "query", "passage"), 1), True
     if tabs == 2 and TRIPLES in path.name:
         if words == 3:
@@ -195,9 +195,10 @@ def is_listed(path: Path) -> bool:
     return extension(path) in JSON
 
 
-def is_unordered(path: Path) -> bool:
-    """Whether the file's lines are candidates in no order, as in top1000.dev.tsv."""
-    return not is_listed(path) and trec.first_line(path).text.count("\t") == 3
+def check_ordered(path: Path) -> None:
+    """Raise ValueError for candidates in no order, such as top1000.dev.tsv."""
+    if not is_listed(path) and (first := trec.first_line(path)).text.count("\t") == 3:
+        raise first.error("candidates in no order", "a ranking, of which the first count", "pass a run file")
 
 
 def line_of(path: Path, number: int) -> Line:

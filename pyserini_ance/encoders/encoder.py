@@ -5,7 +5,6 @@ Precision, batches and attention are by default those that are fast on the devic
 
 import hashlib
 import os
-import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
@@ -138,9 +137,10 @@ class Encoder:
         self._copies: dict[tuple[Tower, torch.dtype], Tower | None] | None = None
         if config.dropout is not None:
             for module in towers.modules():
-                names = {"p"} if isinstance(module, nn.Dropout) else set[str]()
+                if isinstance(module, nn.Dropout):
+                    module.p = config.dropout
                 for name, value in list(vars(module).items()):
-                    if isinstance(value, float) and (name in names or re.fullmatch("(.*_)?dropout", name)):
+                    if isinstance(value, float) and f"_{name}".endswith("_dropout"):
                         setattr(module, name, config.dropout)
         if self.device.type == "cpu":
             # glibc keeps freed blocks up to the size of the largest that was freed (at most 32 MiB, see

@@ -55,11 +55,11 @@ def per_query(qrels: Qrels, run: Run, measures: Sequence[Measure]) -> dict[str, 
         places = {document: str(place) for place, document in enumerate(best_first(run.get(query, {})))}
         if places:
             ranked[str(number)] = {place: float(len(places) - int(place)) for place in places.values()}
-        # pytrec_eval crashes where the highest grade is below -1.
-        all_below = max(qrels[query].values(), default=0) < -1
+        # pytrec_eval crashes where the highest grade is below 0.
+        all_below = max(qrels[query].values(), default=0) < 0
         judged = enumerate(qrels[query].items())
         graded[str(number)] = {
-            places.get(id, f"x{place}"): -1 if all_below else grade for place, (id, grade) in judged
+            places.get(id, f"x{place}"): 0 if all_below else grade for place, (id, grade) in judged
         }
     if any(run.values()) and not ranked:
         ranks, judges = (", ".join(map(repr, [*of][:3])) for of in (run, qrels))

@@ -15,9 +15,8 @@ import numpy as np
 
 from pyserini_ance.data.collection import Collection, Split, Texts
 from pyserini_ance.data.formats.lines import find_file
-from pyserini_ance.data.rankings import is_unordered, read_ranking
+from pyserini_ance.data.rankings import check_ordered, read_ranking
 from pyserini_ance.data.texts import ROWS_PER_BATCH
-from pyserini_ance.data.trec import first_line
 from pyserini_ance.evaluation.tables import BM25, BM25_RM3
 from pyserini_ance.recipe.evaluation_settings import RERANK_HITS
 from pyserini_ance.recipe.models import Bm25, Recipe
@@ -141,7 +140,5 @@ def read_candidates(ranking: Path, split: Split, collection: Collection) -> np.n
     a document, or if the ranking has none of the queries.
     """
     file = find_file(ranking, f"final_evaluation.rerank.{split.name}")
-    if is_unordered(file):
-        expected = f"a ranking, of which the first {RERANK_HITS} are reranked"
-        raise first_line(file).error("candidates in no order", expected, "pass a run file")
+    check_ordered(file)
     return read_ranking(file, split, collection, RERANK_HITS).rows

@@ -115,12 +115,6 @@ def _mine(
     world.on_main(lambda: publish_generation(folder, tables, reports, snapshot.seconds, about))
 
 
-def _name_of_gpu(number: int) -> str:
-    """How CUDA_VISIBLE_DEVICES names a GPU of this process."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return visible.split(",")[number] if visible else str(number)
-
-
 def _train_in_subprocess(recipe: Recipe, name: str, run: RunDir, data: PreparedData, world: World) -> None:
     """Train in a subprocess, which ends when its stdin does: with this process, however that ends."""
     log.info("teacher %s: training from %s", name, recipe.teachers[name].init_from)
@@ -137,7 +131,9 @@ def _train_in_subprocess(recipe: Recipe, name: str, run: RunDir, data: PreparedD
         environment.pop("OMP_NUM_THREADS", None)  # torchrun sets it to 1
     if device.type == "cuda":
         torch.cuda.empty_cache()
-        environment["CUDA_VISIBLE_DEVICES"] = _name_of_gpu(device.index or 0)  # transformers takes the first
+        visible, number = os.environ.get("CUDA_VISIBLE_DEVICES"), device.index or 0
+        # Of several, transformers takes the first.
+        environment["CUDA_VISIBLE_DEVICES"] = visible.split(",")[number] if visible else str(number)
     with subprocess.Popen(
         command,
         stdin=subprocess.PIPE,

@@ -62,9 +62,8 @@ def run_module(module: str, argv: list[str]) -> None:
         with _class_among_choices():
             runpy.run_module(module, run_name="__main__", alter_sys=True)
     except SystemExit as end:
-        if end.code is None:  # Pyserini's exit() after it has reported an unknown index
-            index = f"--index {' '.join(indexes)}"
-            raise RuntimeError(f"{index}: no such folder, nor an index of Pyserini's; see above") from None
+        if end.code is None:  # Pyserini's exit() after it has said what is wrong
+            raise RuntimeError(f"{module} ended without a result; its message is above") from None
         raise
     finally:
         sys.argv = original

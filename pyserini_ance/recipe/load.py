@@ -16,7 +16,6 @@ from pyserini_ance.recipe.components import (
     did_you_mean,
     similar_name,
 )
-from pyserini_ance.recipe.evaluation_settings import FinalEvaluation
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.yaml_text import copy_of, read_argument, read_yaml, to_yaml
 
@@ -84,7 +83,8 @@ NULLABLE = (("stages",), ("teachers",), ("data", "splits"), ("final_evaluation",
 KEEPS_EXPECT = (
     *("name", "expect", "seed", "device", "threads", "precision", "cache", "log_with"),
     *("shard", "encoding", "refresher", "save_total_limit", "bm25.index"),
-    *(f"final_evaluation.{key}" for key in FinalEvaluation.model_fields if key != "rerank"),
+    *("final_evaluation.split", "final_evaluation.measures", "final_evaluation.query_measures"),
+    *("final_evaluation.rows", "final_evaluation.precision", "final_evaluation.indexes"),
 )
 SHOWN_CHARACTERS = 200
 SHOWN = 3  # differing keys in a sentence

@@ -134,7 +134,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
             file = stack.enter_context(open(path, "wb"))
         else:
             file = stack.enter_context(open(stack.enter_context(_replacing(path)), "wb"))
-        if path.suffix == ".gz":  # neither name nor time in it: equal texts are equal files
+        if path.suffix.lower() == ".gz":  # neither name nor time in it: equal texts are equal files
             with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed:
                 yield cast(BinaryIO, packed)
         else:

@@ -270,12 +270,11 @@ class StageTrainer:
         for _, generation in tables:
             for callback in self.callbacks:
                 callback.on_refresh(self.name, step, generation)
-        for evaluated_step, score in scores:
-            self.progress = self.progress.after_evaluation(evaluated_step, score)
-            if self.progress.best_step == evaluated_step:
-                best = {"checkpoint_step": evaluated_step, "value": score}
-                self.log.decide("best", stage=self.name, step=step, **best)
+        for at, score in scores:
+            self.progress = self.progress.after_evaluation(at, score)
+            if self.progress.best_step == at:
+                self.log.decide("best", stage=self.name, step=step, checkpoint_step=at, value=score)
             for callback in self.callbacks:
                 assert self.stage.evaluate is not None, "there is a score"
-                callback.on_dev_measure(self.name, evaluated_step, self.stage.evaluate.measure, score)
+                callback.on_dev_measure(self.name, at, self.stage.evaluate.measure, score)
         self.world.barrier()  # callbacks may take long

@@ -83,6 +83,15 @@ def test_embedding_gemma_has_two_dense_layers(family, tmp_path, saved):
     assert_the_same(saved(encoder), encoder)
 
 
+def test_a_chat_template_leaves_texts_as_they_are(family, start, saved):
+    folder = family("Qwen3")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    tokenizer.chat_template = "{% for one in messages %}{{ one['role'] }}: {{ one['content'] }}{% endfor %}"
+    tokenizer.save_pretrained(folder)
+    encoder = start(folder, pooling="lasttoken", tokenization=LENGTHS)
+    assert_the_same(saved(encoder), encoder)
+
+
 @pytest.mark.parametrize("of_model2vec", [False, True])
 def test_a_static_embedding_is_the_mean_of_its_tokens(tmp_path, saved, of_model2vec):
     torch.manual_seed(0)

@@ -58,7 +58,7 @@ def test_a_grade_that_a_measure_does_not_take_is_named_with_the_measure(name):
 
 
 def test_a_query_whose_grades_are_all_below_zero_counts_as_zero():
-    qrels = {"q1": {"d1": 1}, "q2": {"d3": -2, "d4": -3}, "q3": {"d1": -1}}
+    qrels = {"q1": {"d1": 1}, "q2": {"d3": -2, "d4": -3}, "q3": {"d1": -1, "d2": -2}}
     measures = parse_measures(["nDCG@10", "AP", "Bpref", "RR@10", "Judged@10"])
     found = per_query(qrels, {query: {"d1": 2.0, "d3": 1.0} for query in qrels}, measures)
     assert [*found["q2"].values()] == [0, 0, 0, 0, 1 / 2] and found["q1"]["nDCG@10"] == 1

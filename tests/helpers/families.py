@@ -24,10 +24,7 @@ def numbered(*special: str) -> dict[str, int]:
 
 
 def qwen():
-    """With a chat template, as the real one; texts are not messages."""
-    made = transformers.Qwen2Tokenizer(vocab={**BYTES, "<|endoftext|>": len(BYTES)}, merges=[])
-    made.chat_template = "{% for one in messages %}{{ one['role'] }}: {{ one['content'] }}{% endfor %}"
-    return made
+    return transformers.Qwen2Tokenizer(vocab={**BYTES, "<|endoftext|>": len(BYTES)}, merges=[])
 
 
 def llama(**settings):

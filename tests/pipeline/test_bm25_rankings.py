@@ -110,5 +110,5 @@ def test_the_first_documents_of_each_query_by_a_ranking(tmp_path):
     assert found.shape == (3, 100) and found.dtype == np.int32
     assert read_candidates(tmp_path / "file", split, collection)[1, 0] == 1
     (tmp_path / "file").write_text("2\tb\ty\ttwo\n")
-    with pytest.raises(ValueError, match="file, line 1: candidates in no order; expected a ranking, of"):
+    with pytest.raises(ValueError, match="file, line 1: candidates in no order; expected a ranking, o"):
         read_candidates(tmp_path / "file", split, collection)

@@ -97,7 +97,7 @@ def test_an_unknown_index_is_an_error(child, tmp_path):
     (tmp_path / "t.tsv").write_text("1\ta query\n")
     code = f"from pyserini_ance.commands import console, search; console.run(lambda: search.main({flags!r}))"
     done = child(code, check=False)
-    assert done.returncode == 1 and "indx: no such folder, nor an index of" in done.stderr
+    assert done.returncode == 1 and "ended without a result; its message is" in done.stderr
 
 
 TOPICS = {

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 from helpers.stages import make_stage
 
-from pyserini_ance.data.formats.pyserini_index import PyseriniIndex
 from pyserini_ance.encoders.config import EncoderConfig
 from pyserini_ance.recipe import components
 from pyserini_ance.recipe.load import dump, load, read_component
@@ -137,7 +136,3 @@ def test_a_name_is_a_path_where_there_is_such_a_folder(tmp_path, monkeypatch):
     assert components.absolute(RECIPE).encoder.model == str(tmp_path / "bert")
     encoder = EncoderConfig(model="hub/name", base="bert")
     assert components.absolute(encoder).base == str(tmp_path / "bert")
-    (tmp_path / "topics.tsv").touch()
-    splits = {"dev": {"topics": "topics.tsv", "qrels": "dl19-passage"}}
-    read = components.absolute(PyseriniIndex(index="msmarco-v1-passage", splits=splits)).splits["dev"]
-    assert (read.topics, read.qrels) == (tmp_path / "topics.tsv", Path("dl19-passage"))

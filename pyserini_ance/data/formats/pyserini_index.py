@@ -20,10 +20,6 @@ LAST_BYTES = 3000
 FILES = (".tsv", ".txt", *JSON)
 
 
-class NamedTopics(Topics):
-    names_or_paths = frozenset({"topics", "qrels"})
-
-
 class PyseriniIndex(Format):
     """The documents of a Lucene index.
 
@@ -39,10 +35,11 @@ class PyseriniIndex(Format):
     """The folder of an index, or the name of a prebuilt index."""
     fields: tuple[str, ...] = ()
     """Names for the lines of a document; empty: documents are JSON."""
-    splits: dict[str, NamedTopics] = {}  # noqa: RUF012  pydantic copies defaults
+    splits: dict[str, Topics] = {}  # noqa: RUF012  pydantic copies defaults
     """The topics and qrels of each split, as files or by their names in Pyserini."""
     by_name: ClassVar[bool] = True
     names_or_paths = frozenset({"index"})
+    nested_paths = frozenset({"splits"})  # which may be names
 
     def files(self) -> list[tuple[str, Path]]:
         paths = [("data.index", Path(self.index))] if _is_folder(self.index) else []
