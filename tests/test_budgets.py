@@ -13,12 +13,12 @@ ROOMS = {
     "commands": 1_370,
     "data": 4_737,
     "distributed": 370,
-    "encoders": 3_503,
+    "encoders": 3_507,
     "evaluation": 537,
     "negatives": 2_650,
     "pipeline": 4_047,
     "pyserini_bridge": 1_176,
-    "recipe": 2_393,
+    "recipe": 2_398,
     "refresher": 529,
     "reports": 1_509,
     "runs": 1_102,
@@ -35,7 +35,7 @@ WHOLE = {
     "lines of the reading path": 1_437,
     "modules that trainer/batch.py imports": 11,
     "lines of benchmarks": 5_477,
-    "lines of tests": 33_308,
+    "lines of tests": 33_313,
 }
 
 

@@ -43,7 +43,7 @@ def main(
     from pyserini_ance.runs.rundir import check_start, load_recipe, run_folder
 
     given = list(overrides or ())
-    if recipe and "=" in recipe and not Path(recipe).is_file():  # as in the folder of a grid's run
+    if grid and recipe and "=" in recipe:  # without a grid, a path such as that of a grid's run
         given, recipe = [recipe, *given], None
     check_start(overwrite, resume, replay)
     # --output and --overwrite stay: plans are asked for at the end of the command that will train.

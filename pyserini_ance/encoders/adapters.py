@@ -213,12 +213,16 @@ def merge_adapters(towers: nn.Module) -> None:
     from peft.tuners.tuners_utils import BaseTunerLayer
     from peft.utils.other import AuxiliaryTrainingWrapper
 
+    wrapped = "."  # the name of the last wrapper, whose own layers go with it
     for name, layer in list(towers.named_modules()):
-        if isinstance(layer, BaseTunerLayer):
+        if name.startswith(wrapped):
+            continue
+        if isinstance(layer, AuxiliaryTrainingWrapper):  # modules_to_save, trainable_token_indices
+            wrapped = f"{name}."
+            merged = layer.unload_and_optionally_merge_module(True, False, None)
+        elif isinstance(layer, BaseTunerLayer):
             layer.merge()
             merged = layer.get_base_layer()
-        elif isinstance(layer, AuxiliaryTrainingWrapper):  # modules_to_save, trainable_token_indices
-            merged = layer.unload_and_optionally_merge_module(True, False, None)
         else:
             continue
         parent, _, child = name.rpartition(".")

@@ -56,7 +56,7 @@ def modules_of(source: str, side: Side, download: bool = True) -> list[Module]:
     """
     files, modules = _Files(source, download), []
     for module in files.read(MODULES):
-        folder = module["path"].removeprefix(".")  # model2vec writes "."
+        folder = PurePosixPath(module["path"]).as_posix().removeprefix(".")  # model2vec writes "."
         of_type = Module(module["type"], folder)
         modules += _route(files, folder, side) if of_type.name in ("Router", "Asym") else [of_type]
     return modules

@@ -1,7 +1,7 @@
 """Find and load recipes: files that extend one another, dotted overrides, and errors that name the key."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -116,8 +116,7 @@ def load(name: str | Path, *overrides: str) -> Recipe:
     for stage_name, stage in stages.items():  # every stage is complete by itself
         if isinstance(stage, dict):
             stages[stage_name] = merge(copy_of(defaults), stage)
-    for override in (one for one in overrides if one.startswith("stage_defaults")):
-        _check_effect(override, stages)
+    _check_effect([one for one in overrides if one.startswith("stage_defaults")], stages)
     bases = f" (extends {', '.join(map(str, files[:-1]))})" if len(files) > 1 else ""
     overridden = f", with {' '.join(overrides)}" if overrides else ""
     with _explained(f"recipe {path}", bases + overridden):
@@ -194,15 +193,21 @@ def merge(into: dict, new: Mapping, where: str = "", path: tuple[str, ...] = ())
     return into
 
 
-def _check_effect(override: str, stages: Mapping[str, dict]) -> None:
-    """Raise ValueError if no stage has a key as the override of `stage_defaults` sets it."""
+def _check_effect(overrides: Sequence[str], stages: Mapping[str, Any]) -> None:
+    """Raise ValueError if no stage has a key as the overrides of `stage_defaults` set it."""
     otherwise = []
-    for stage in stages.values():
-        _apply(own := {"stage_defaults": copy_of(stage)}, override)
+    for stage in stages.values() if overrides else ():
+        own = {"stage_defaults": copy_of(stage)}
+        try:
+            for override in overrides:
+                _apply(own, override)
+        except ValueError:  # the stage has something else there; others may not
+            return
         otherwise.append({key for key, *_ in differences(stage, own["stage_defaults"])})
     if lost := sorted(set.intersection(*otherwise)) if otherwise else []:
         own_keys = ", ".join(f"stages.{name}.{key}" for key in lost for name in stages)
-        raise ValueError(f"{override} has no effect: each stage sets this key itself; override {own_keys}")
+        set_by = " ".join(overrides)
+        raise ValueError(f"{set_by} has no effect: each stage sets this key itself; override {own_keys}")
 
 
 def _differ_in_kind(old: Any, new: Mapping) -> bool:

@@ -59,7 +59,7 @@ def arguments(name: str, run: Path, run_id: str | None) -> dict[str, Any]:
         own = {"name": run.name, "id": run_id, "resume": "allow", "dir": str(run / "trackers")}
     else:  # Trackio resumes the last run of a name, and other runs have folders of the same name
         unique = f"{run.name}-{run.stat().st_ctime_ns % 10**6:06d}"
-        own = {"name": run_id or unique, "resume": "must" if run_id else "never"}
+        own = {"name": run_id or unique, "resume": "allow" if run_id else "never"}
     return {"run_name": PROJECT, **own}
 
 

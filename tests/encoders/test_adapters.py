@@ -77,13 +77,15 @@ def test_merged_adapters_of_a_family_give_vectors_as_trained(tmp_path, start, ba
     assert_the_same(saved(started), started)
 
 
-@pytest.mark.parametrize("whole", [[], ["embed_tokens"]])
-def test_an_adapter_of_peft_alone_is_added_to_its_base(start, saved, tmp_path, whole):
+@pytest.mark.parametrize(
+    "more", [{}, {"modules_to_save": ["embed_tokens"]}, {"trainable_token_indices": [7]}]
+)
+def test_an_adapter_of_peft_alone_is_added_to_its_base(start, saved, tmp_path, more):
     base = make_family(tmp_path / "base", "Qwen3")
     model = AutoModel.from_pretrained(base)
-    lora = LoraConfig(r=2, target_modules=["q_proj"], init_lora_weights=False, modules_to_save=whole)
+    lora = LoraConfig(r=2, target_modules=["q_proj"], init_lora_weights=False, **more)
     peft = get_peft_model(model, lora)
-    for name in whole:
+    for name in more.get("modules_to_save", ()):
         peft.base_model.model.get_submodule(name).modules_to_save["default"].weight.data.mul_(2)
     peft.save_pretrained(tmp_path / "peft")
     peft.merge_and_unload().save_pretrained(tmp_path / "merged")

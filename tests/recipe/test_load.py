@@ -119,6 +119,9 @@ def test_stage_defaults_fill_missing_keys(write, tmp_path):
         load(tmp_path / "two.yaml", "stage_defaults={steps: 9, batch_queries: 7}")
     one, two = load(tmp_path / "two.yaml", "stage_defaults={batch_queries: 7}").stages.values()
     assert (one.batch_queries, two.batch_queries) == (7, 2)
+    twice = "stage_defaults={batch_queries: 7}", "stage_defaults.batch_queries=6"
+    assert load(tmp_path / "two.yaml", *twice).stages["one"].batch_queries == 6
+    load(tmp_path / "two.yaml", "stages.one.terms.query.loss=nll", "stage_defaults.terms.query.loss.scale=5")
 
 
 # --- overrides
