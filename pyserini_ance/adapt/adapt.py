@@ -97,8 +97,8 @@ def deliver(run: RunDir, chosen: str) -> list[str]:
         flags = StockClass(tower_folder(model, "query"), ENCODER_CLASS).flags("query")
         split = test.split[-1]
         searched = run.folder / f"topics.{split}.json", index, run.folder / f"run.{UNTRAINED}.{split}.txt"
-        is_own = run.ignores_identical_ids()
-        commands = [search_command(*searched, flags, test.hits, documents.passages, is_own)]
+        remove_query = run.ignores_identical_ids()
+        commands = [search_command(*searched, flags, test.hits, documents.passages, remove_query)]
         commands.append(fusion_command(run, [split], test.hits, UNTRAINED))
         files = f"--corpus {quote(str(corpus))} --encoder {quote(str(model))} --output {quote(str(index))}"
         commands.insert(0, f"{python_program()} -m pyserini_ance encode {files} --precision {test.precision}")

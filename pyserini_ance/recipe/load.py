@@ -206,8 +206,8 @@ def _check_effect(overrides: Sequence[str], stages: Mapping[str, Any]) -> None:
         otherwise.append({key for key, *_ in differences(stage, own["stage_defaults"])})
     if lost := sorted(set.intersection(*otherwise)) if otherwise else []:
         own_keys = ", ".join(f"stages.{name}.{key}" for key in lost for name in stages)
-        set_by = " ".join(overrides)
-        raise ValueError(f"{set_by} has no effect: each stage sets this key itself; override {own_keys}")
+        set_ones = ", ".join(f"stage_defaults.{key}" for key in lost)
+        raise ValueError(f"{set_ones} has no effect: each stage sets this key itself; override {own_keys}")
 
 
 def _differ_in_kind(old: Any, new: Mapping) -> bool:

@@ -179,6 +179,12 @@ def test_an_alias_is_a_value_of_its_own(write, base):
 # --- null
 
 
+def test_null_removes_an_inherited_ranking_to_rerank(base, write):
+    top = write("top", "extends: base\nfinal_evaluation: {rerank: {test: bm25}}")
+    assert load(top).final_evaluation.rerank == {"test": "bm25"}
+    assert load(top, "final_evaluation.rerank.test=null").final_evaluation.rerank == {}
+
+
 def test_null_removes_an_inherited_stage_which_may_be_written_anew(base, write):
     inherited = "stages: {warm: {steps: 3}, then: {steps: 4}}\nstage_defaults: {batch_queries: 2}"
     write("two", f"extends: base\n{inherited}")
@@ -202,6 +208,5 @@ def test_null_removes_an_inherited_stage_which_may_be_written_anew(base, write):
     ],
 )
 def test_null_removes_a_split_that_is_inherited_or_the_kinds_default(base, write, data, overrides, splits):
-    reranked = "final_evaluation: {rerank: {test: bm25}}"
-    recipe = load(write("top", f"extends: base\ndata: {data}\n{reranked}"), *overrides)
+    recipe = load(write("top", f"extends: base\ndata: {data}"), *overrides)
     assert {name: str(path) for name, path in recipe.data.splits.items()} == splits

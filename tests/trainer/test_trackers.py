@@ -12,8 +12,7 @@ from pyserini_ance.trainer.trackers import check_trackers, series, tracking
 
 
 def log_steps(run: RunDir, stage: str, first: int, last: int) -> None:
-    """The records of steps `first` to `last` - 1, with a refresh and an older dev score before each second
-    one."""
+    """The records of the steps, with a refresh and an older dev score before each second one."""
     log = RunLog(run)
     for step in range(first, last):
         at = {"stage": stage, "step": step}
