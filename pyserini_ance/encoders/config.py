@@ -7,14 +7,14 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt, StrictBool, model_validator
 
 from pyserini_ance.data.collection import SIDES, Side
-from pyserini_ance.encoders.hub import resolve_model
+from pyserini_ance.encoders.hub import SIDE_FILE as SIDE_FILE
+from pyserini_ance.encoders.hub import resolve_model, saved_model
 from pyserini_ance.encoders.sentence_transformers_files import text_settings
 from pyserini_ance.encoders.tokenization import Tokenization
 from pyserini_ance.recipe.components import Settings, expected
 from pyserini_ance.recipe.load import merge
 from pyserini_ance.storage.files import read_json, read_json_object
 
-SIDE_FILE = "pyserini_ance.json"  # in a saved folder: the settings that sentence-transformers' files lack
 # Settings that name weights: those of a saved encoder are next to its side file, which has no path of a
 # machine.
 START_NAMES = {"model", "base", *SIDES}
@@ -126,7 +126,7 @@ class EncoderConfig(Settings):
             values = {"tied": False, **values}
         models = {side: str(start.get("model") or model) for side, start in starts.items()}
         try:
-            sources = {side: resolve_model(models[side]) for side in SIDES}
+            sources = {side: saved_model(resolve_model(models[side])) for side in SIDES}
         except FileNotFoundError:  # said when the weights are loaded
             return values
         if not any(map(is_saved, sources.values())):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pyserini_ance.recipe.components import did_you_mean, similar_name
 
+SIDE_FILE = "pyserini_ance.json"  # in a saved folder: the settings that sentence-transformers' files lack
 HUB_SECONDS = 10  # until the hub must have answered
 
 
@@ -51,7 +52,7 @@ def is_local(model: str) -> bool:
 
 
 def find_model(model: str, key: str = "encoder.model") -> str:
-    """The folder or hub name of `model`, as `resolve_model` gives it.
+    """The folder or hub name of `model`: what `saved_model` makes of `resolve_model`, downloaded.
 
     Raises ConnectionError, naming `key`, if the hub's `model` is neither in the local cache nor can the hub
     be reached. An answer of any status will do, because transformers explains the others well.
@@ -62,15 +63,24 @@ def find_model(model: str, key: str = "encoder.model") -> str:
 
     # A model of sentence-transformers may have its configuration in a folder.
     files = ("config.json", "modules.json", "adapter_config.json")
-    if any(isinstance(try_to_load_from_cache(name, file), str) for file in files):
-        return name
-    if error := _unreachable(name, "config.json"):
+    is_cached = any(isinstance(try_to_load_from_cache(name, file), str) for file in files)
+    if not is_cached and (error := _unreachable(name, "config.json")):
         raise ConnectionError(
             f"{key} {model!r} is no folder here, it is not in the cache {constants.HF_HUB_CACHE}, "
             f"and {constants.ENDPOINT} cannot be reached ({error}). Connect this machine to a network, or "
             "download the model elsewhere and pass its folder"
         ) from error
-    return name
+    return saved_model(name, download=True)
+
+
+def saved_model(name: str, download: bool = False) -> str:
+    """The folder, in the cache, of a hub model that this package has saved; other names stay. download: as
+    for `model_file`, and all of the model."""
+    if is_local(name) or not model_file(name, SIDE_FILE, download):
+        return name
+    from huggingface_hub import snapshot_download
+
+    return snapshot_download(name, local_files_only=not download)
 
 
 def _unreachable(model: str, name: str) -> Exception | None:

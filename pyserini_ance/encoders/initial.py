@@ -10,24 +10,14 @@ import torch
 from torch import nn
 
 from pyserini_ance.data.collection import SIDES, Side
-from pyserini_ance.encoders import released
+from pyserini_ance.encoders import modules, released
 from pyserini_ance.encoders.adapters import adapters_of, merge_adapters, require_package
 from pyserini_ance.encoders.ance import read_ance
 from pyserini_ance.encoders.config import START_SETTINGS, EncoderConfig, is_saved, tower_folder
 from pyserini_ance.encoders.dpr import read_dpr
 from pyserini_ance.encoders.encoder import Encoder
-from pyserini_ance.encoders.hub import find_model, resolve_model
+from pyserini_ance.encoders.hub import find_model, is_local, resolve_model
 from pyserini_ance.encoders.load_save import check_settings, encoder_of, load_tokenizer, saved_layers
-from pyserini_ance.encoders.modules import (
-    Layers,
-    complete,
-    dense_of,
-    load_modules,
-    names_of,
-    static_layers,
-    transformer,
-    transformer_around,
-)
 from pyserini_ance.encoders.sentence_transformers_files import (
     check_similarity,
     modules_of,
@@ -49,7 +39,7 @@ def initial_encoder(config: EncoderConfig, seed: int, device: str = "cpu") -> En
     of_towers: list[Sequence[Side]] = [SIDES] if config.tied else [[side] for side in SIDES]
     sources = [_source(config, sides[0]) for sides in of_towers]
     tokenizers = [_tokenizer(config, one, sides[0]) for one, sides in zip(sources, of_towers, strict=True)]
-    layers: Layers = {}
+    layers: modules.Layers = {}
     for source, sides, tokenizer in zip(sources, of_towers, tokenizers, strict=True):
         # One seed for both towers: with equal weights, the drawn layers are equal, too.
         layers |= _layers(config, source, sides, tokenizer, torch.Generator().manual_seed(seed))
@@ -65,10 +55,10 @@ def initial_tokenizer(config: EncoderConfig) -> TextTokenizer:
 def _tokenizer(config: EncoderConfig, source: str, side: Side) -> "PreTrainedTokenizerBase":
     """A tower's tokenizer. A decoder that becomes an encoder reads an end-of-sequence token, the last one."""
     tokenizer = load_tokenizer(_tokenizer_source(config, source, side))
-    modules = modules_of(source, side)
-    if config.pooling == "lasttoken" and not is_saved(source) and not modules:
+    listed = modules_of(source, side)
+    if config.pooling == "lasttoken" and not is_saved(source) and not listed:
         end_with_eos(tokenizer)
-    if config.start(side).layers == () or (modules and modules[0].name == "StaticEmbedding"):
+    if config.start(side).layers == () or (listed and listed[0].name == "StaticEmbedding"):
         surround(tokenizer, [], [])
     if tokenizer.pad_token is None:  # sentence-transformers needs one; masks hide it
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
@@ -82,6 +72,7 @@ def _source(config: EncoderConfig, side: Side) -> str:
     `config` is tied; also what `check_weight_files` and `found_base` raise.
     """
     model = find_model(config.model_of(side))
+    _check_left_out(config, side, model)
     if is_saved(model):
         if adapters_of(model):
             raise ValueError(
@@ -130,7 +121,7 @@ def _layers(
     sides: Sequence[Side],
     tokenizer: "PreTrainedTokenizerBase",
     generator: torch.Generator,
-) -> Layers:
+) -> modules.Layers:
     """The modules of a tower for each of its sides.
 
     Vectors do not use BERT's pooler, but the hash of the weights includes it: one that is lacking is drawn.
@@ -141,29 +132,28 @@ def _layers(
         if is_saved(source):
             layers = saved_layers(Path(source), sides)
         elif modules_of(source, sides[0]):
-            _check_left_out(config, source)
             released.check_code(source, config_dict(tower_source(source, sides[0])))
-            layers = load_modules(source, sides)
+            layers = modules.load_modules(source, sides)
         else:
-            modules, vectors = _foreign_modules(config, source, sides[0], tokenizer)
-            layers, settings = {side: list(modules) for side in sides}, {**vectors, **settings}
+            own, vectors = _foreign_modules(config, source, sides[0], tokenizer)
+            layers, settings = {side: list(own) for side in sides}, {**vectors, **settings}
         if adapter_base(tower_source(source, sides[0])):
             for own in layers.values():
                 merge_adapters(nn.ModuleList(own))
-        layers = complete(layers, settings, generator, source)
+        layers = modules.complete(layers, settings, generator, source)
     first: Any = layers[sides[0]][0]
     chosen, of_side = config.start(sides[0]).layers, getattr(config, sides[0])
     key = "encoder.layers" if of_side.layers is None else f"encoder.{sides[0]}.layers"
     if chosen is not None and not hasattr(first, "model"):
         raise ValueError(f"{key} is {list(chosen)}, but {source} has no layers; remove it")
     if chosen == ():
-        layers = static_layers(layers, tokenizer, f"{key} is [], but {source}")
+        layers = modules.static_layers(layers, tokenizer, f"{key} is [], but {source}")
     elif chosen is not None:
         first.model = reduce_layers(first.model, chosen, source, key)
     if config.bidirectional:
         attend_both_ways(getattr(layers[sides[0]][0], "model", None), source)
     if not is_saved(source):
-        check_similarity(source, all("Normalize" in names_of(own) for own in layers.values()))
+        check_similarity(source, all("Normalize" in modules.names_of(own) for own in layers.values()))
     return layers
 
 
@@ -182,21 +172,21 @@ def _foreign_modules(
     head: list[nn.Module] = []
     if form is released.DPR:
         base = config.base and resolve_model(config.base)
-        first = transformer_around(read_dpr(source, side, base), tokenizer)
+        first = modules.transformer_around(read_dpr(source, side, base), tokenizer)
     elif form is not None and form.has_ance_head:
         is_certain = (written.get("architectures") or [""])[0] in form.architectures
         needs_head = is_certain and form is not released.SEED
         model, head = read_ance(source, form, config.start(side).projection, needs_head)
-        first = transformer_around(model, tokenizer)
+        first = modules.transformer_around(model, tokenizer)
     else:
         if config.pooling is None and released.is_decoder(written):
             raise ValueError(
                 f"{source} is a decoder; set encoder.pooling, or --encoder-settings pooling, to lasttoken"
             )
         released.check_code(source, written)
-        first = transformer(source, tokenizer)
+        first = modules.transformer(source, tokenizer)
         if linear := released.read_pooler(Path(source), side, config.tied):
-            head = [dense_of(**linear)]
+            head = [modules.dense_of(**linear)]
     is_whole = form is not None and (bool(head) or not form.has_ance_head)
     if form is not None:
         released.warn_about_settings(form, source, config, None if is_whole else form.vocabulary)
@@ -204,12 +194,13 @@ def _foreign_modules(
     return [first, pooling, *head], form.vectors if form is not None and is_whole else {}
 
 
-def _check_left_out(config: EncoderConfig, source: str) -> None:
-    """Raise ValueError if the settings were read before the files that say what they leave out."""
-    if Path(source).exists() or not text_settings(source, download=True):
+def _check_left_out(config: EncoderConfig, side: Side, source: str) -> None:
+    """Raise ValueError if the settings were read before the files of the hub that say what they leave out."""
+    name = config.model_of(side)
+    if is_local(name) or not (is_saved(source) or text_settings(source, download=True)):
         return
     if EncoderConfig.model_validate(config.model_dump(exclude_unset=True)) != config:
         raise ValueError(
-            f"{source} is a sentence-transformers model that was not in the hub's cache when the settings "
-            "were read. It is now: start again, and its files give the prompts and lengths that are left out"
+            f"the hub's {name} was not in the cache when the settings were read. It is now: start again, and "
+            "its files give the settings that are left out"
         )

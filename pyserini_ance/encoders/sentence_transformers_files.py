@@ -114,17 +114,15 @@ def text_settings(
     if not known:
         return {}
     lowercase = {settings.pop("lowercase") for settings in known.values()}
-    if len(lowercase) > 1 and "tokenization.lowercase" not in given:
-        names = " and ".join(dict.fromkeys(models.values()))
-        raise ValueError(f"{names}: one side is lower-cased; set encoder.tokenization.lowercase for both")
+    cuts = {_Files(model, download).read(MODEL).get("truncate_dim") for model in models.values()}
+    for key, values in {"tokenization.lowercase": lowercase, "truncate_dim": cuts}.items():
+        if len(values) > 1 and key not in given:
+            names = " and ".join(dict.fromkeys(models.values()))
+            raise ValueError(f"{names}: the sides differ in {key}; set encoder.{key} for both")
     tokenization: dict[str, Any] = {str(side): settings for side, settings in known.items()}
     if lowercase == {True}:
         tokenization["lowercase"] = True
     tied = models["query"] != models["document"] or modules["query"][0] == modules["document"][0]
-    cuts = {_Files(model, download).read(MODEL).get("truncate_dim") for model in models.values()}
-    if len(cuts) > 1 and "truncate_dim" not in given:
-        names = " and ".join(models.values())
-        raise ValueError(f"{names} differ in truncate_dim; set encoder.truncate_dim for both")
     cut = {"truncate_dim": size} if (size := cuts.pop()) else {}
     return {**cut, "tokenization": tokenization, **({} if tied else {"tied": False})}
 

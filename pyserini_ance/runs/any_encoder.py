@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from pyserini_ance.data.collection import Side
-from pyserini_ance.encoders.config import SIDE_FILE, EncoderConfig, is_saved
+from pyserini_ance.encoders.config import EncoderConfig, is_saved
 from pyserini_ance.encoders.encoder import Encoder
-from pyserini_ance.encoders.hub import find_model, model_file, resolve_model
+from pyserini_ance.encoders.hub import find_model, resolve_model
 from pyserini_ance.encoders.initial import initial_encoder
 from pyserini_ance.encoders.load_save import load_encoder, load_tower
 from pyserini_ance.encoders.released import foreign_settings
@@ -41,7 +41,6 @@ def encoder_settings(model: str | Path, given: Mapping[str, Any] | None = None) 
     source = encoder_source(model)
     if is_saved(source):
         return {"model": source}
-    find_model(source, "encoder")
     return foreign_settings(source, given or {})
 
 
@@ -53,10 +52,12 @@ def is_run(name: str | Path) -> bool:
 def encoder_source(model: str | Path) -> str:
     """The folder or hub name of an encoder, or of the model of a run directory or of an adaptation's.
 
-    Raises FileNotFoundError for a folder that does not exist, and for a run that has not finished.
+    Raises FileNotFoundError for a folder that does not exist, and for a run that has not finished;
+    ConnectionError as `find_model`.
     """
     if is_run(model):
         run = RunDir.find(Path(model))
+        run.check()
         if not run.model.is_dir():
             raise FileNotFoundError(
                 f"{run.model} is missing: the run has not finished; continue it with "
@@ -69,8 +70,4 @@ def encoder_source(model: str | Path) -> str:
             f"no folder {source} (from {Path.cwd()}), and not a hub name (`name` or `owner/name`); pass a "
             "run directory, an encoder's folder or a hub name"
         )
-    if not Path(source).exists() and model_file(source, SIDE_FILE, download=True):
-        from huggingface_hub import snapshot_download
-
-        return snapshot_download(source)
-    return source
+    return find_model(source, "encoder")

@@ -109,8 +109,8 @@ class RunDir:
     @classmethod
     def find(cls, folder: Path) -> "RunDir":
         """The run in a folder, or that of an adaptation."""
-        of_adapt = folder / "run"
-        return cls(of_adapt if (of_adapt / RECIPE).is_file() else folder)
+        parts = (folder / part / RECIPE for part in ("run", "data"))  # `adapt` makes the run last
+        return cls(folder / "run" if any(map(Path.is_file, parts)) else folder)
 
     def check(self, *needed: Path) -> None:
         """Raise FileNotFoundError if the folder, its recipe or one of its files `needed` does not exist."""
@@ -119,7 +119,7 @@ class RunDir:
         if not self.folder.is_dir():
             missing = ": a file" if self.folder.exists() else f": no such folder{similar_name(self.folder)}"
         if missing:
-            cure = "Pass a directory written by `pyserini-ance train`"
+            cure = "Pass a directory written by `pyserini-ance train`, or by `adapt` to its end"
             raise FileNotFoundError(f"{self.folder} is not a run directory{missing}. {cure}")
 
     def checkpoint(self, stage: str, step: int) -> Path:
@@ -163,7 +163,7 @@ class RunDir:
         new one stay.
 
         The caller holds the trainer's role. Raises FileExistsError when the directory holds anything else,
-        LockHeld when a refresher works there.
+        OSError for what cannot be removed, LockHeld when a refresher works there.
         """
         self.check_creatable(overwrite)
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -171,6 +171,8 @@ class RunDir:
         for path in self.folder.iterdir():
             if path != self.state and not self._may_stay(path, overwrite):
                 remove(path)
+                if path.exists():  # checkpoints of the earlier run would pass for those of this one
+                    raise OSError(f"{path} could not be removed; end what reads it, or remove it by hand")
         self.trainer.mark("running", "preparing")
         write_whole(self.recipe, recipe_yaml)
 

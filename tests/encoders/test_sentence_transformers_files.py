@@ -199,18 +199,41 @@ def test_the_document_tower_has_the_settings_of_its_model(transformer, save):
     np.testing.assert_allclose(encoder.encode(TEXTS, "document"), model.encode_document(TEXTS), atol=1e-5)
 
 
-def test_a_model_of_the_hub_with_weights_in_folders(transformer, save, tmp_path, monkeypatch):
+@pytest.fixture
+def to_hub(tmp_path, monkeypatch):
+    """Put a folder into the hub's cache, which is empty before."""
     from huggingface_hub import constants
 
-    layers = [[transformer(20, factor), modules.Pooling(32, "mean")] for factor in (1.0, 0.9)]
-    folder = save(modules.Router.for_query_document(*layers))
-    cache = tmp_path / "cache" / "models--org--two"
-    (cache / "refs").mkdir(parents=True)
-    (cache / "refs" / "main").write_text("0" * 40)
-    shutil.copytree(folder, cache / "snapshots" / ("0" * 40))
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+
+    def put(folder, name):
+        cache = tmp_path / "cache" / f"models--{name.replace('/', '--')}"
+        (cache / "refs").mkdir(parents=True)
+        (cache / "refs" / "main").write_text("0" * 40)
+        shutil.copytree(folder, cache / "snapshots" / ("0" * 40))
+
+    return put
+
+
+def test_a_model_of_the_hub_with_weights_in_folders(transformer, save, to_hub):
+    layers = [[transformer(20, factor), modules.Pooling(32, "mean")] for factor in (1.0, 0.9)]
+    folder = save(modules.Router.for_query_document(*layers))
+    to_hub(folder, "org/two")
     assert_its_vectors(folder, load_any_encoder("org/two"))
+
+
+def test_an_own_model_of_the_hub_keeps_its_settings(tiny_bert, saved, to_hub):
+    reads = {"query": {"template": "the {text} ?", "length_tokens": 9}, "document": {"length_tokens": 30}}
+    own = saved(initial_encoder(EncoderConfig(model=str(tiny_bert), pooling="mean", tokenization=reads), 1))
+    early = EncoderConfig(model="org/own")  # as before its first download
+    to_hub(own, "org/own")
+    encoder = initial_encoder(EncoderConfig(model="org/own"), seed=2)
+    assert encoder.config.tokenization == config_of(own).tokenization
+    for again in (encoder, load_any_encoder("org/own")):
+        assert_equal_vectors(again, load_encoder(own), TEXTS)
+    with pytest.raises(ValueError, match="org/own was not in the cache .* start again"):
+        initial_encoder(early, seed=2)
 
 
 MODELS = {

@@ -8,7 +8,12 @@ from pyserini_ance.runs.any_encoder import encoder_source, load_any_encoder
 
 def test_a_run_is_its_model(tmp_path):
     run = tmp_path / "an adaptation" / "run"
-    run.mkdir(parents=True)
+    (run.parent / "data").mkdir(parents=True)
+    (run.parent / "data" / "recipe.yaml").touch()
+    (run.parent / "recipe.yaml").touch()
+    with pytest.raises(FileNotFoundError, match=f"{run} is not a run .* or by `adapt` to its end"):
+        encoder_source(run.parent)
+    run.mkdir()
     (run / "recipe.yaml").touch()
     message = f"has not finished; .* train '{run}/recipe.yaml' --output "
     for folder in (run, run.parent):

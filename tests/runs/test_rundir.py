@@ -92,7 +92,7 @@ def test_what_a_folder_holds_is_described_with_cures_that_work(run, status, mess
     assert run.recipe.read_text() == "name: a\n"
 
 
-def test_overwrite_replaces_a_whole_run_and_nothing_else(run, tmp_path):
+def test_overwrite_replaces_a_whole_run_and_nothing_else(run, tmp_path, monkeypatch):
     (run.folder / "left").write_text("over")
     (run.checkpoints / "ance-00000001").mkdir(parents=True)
     start(RunDir(run.folder), "b")
@@ -101,6 +101,11 @@ def test_overwrite_replaces_a_whole_run_and_nothing_else(run, tmp_path):
     with pytest.raises(FileExistsError, match=r"is not a run directory \(no state.json\)"):
         RunDir(tmp_path).create("name: a\n", overwrite=True)
     assert (tmp_path / "thesis.tex").read_text() == "precious"
+    run.checkpoints.mkdir()
+    monkeypatch.setattr("pyserini_ance.runs.rundir.remove", lambda path: None)  # as when NFS cannot
+    with pytest.raises(OSError, match="checkpoints could not be removed; end what"):
+        start(RunDir(run.folder), "c")
+    assert not run.recipe.exists()
 
 
 def test_a_run_that_is_trained_is_neither_overwritten_nor_resumed(run):
