@@ -67,7 +67,6 @@ def main(
     own_files = [Path(settings["file"])] if settings.get("file") else []
     if output is not None:
         check_not_input(output, [collection, *collection_files(collection, split), *own_files])
-        output.parent.mkdir(parents=True, exist_ok=True)
     given = parsing.encoder_settings(encoder_settings)
     with logging_redirect_tqdm(), World.join(device).session() as world:
         model = load_any_encoder(encoder, world.device, given=given)
@@ -77,9 +76,10 @@ def main(
         texts = load()
         encoding = Encoding(precision=precision, tokens_per_batch=tokens_per_batch)
         common: Any = {"seed": seed, "encoding": encoding, "cache": cache_folder(cache), "world": world}
+        if output is None and world.size > 1:
+            parsing.refuse("--advise measures on one process; start it without torchrun")
         if output is None:
-            advice = advise_on(model, texts, split, getattr(chosen, "filters", ()), **common)
-            return print(advice.describe()) if world.is_main else None
+            return print(advise_on(model, texts, split, getattr(chosen, "filters", ()), **common).describe())
         mined = mine_negatives(model, texts, chosen, split, bm25=Bm25(), **common)
         world.on_main(lambda: mined.to_jsonl(output, format))
         if world.is_main:

@@ -165,7 +165,9 @@ class Momentum(TableSource):
             cure = "remove this source from the first stage"
             raise ValueError(f"negatives momentum: there are no tables of a previous stage; {cure}")
         own = [table.filled_up(anchor_set.anchors) for table in context.previous_stage]
-        return concatenate([replace(table, promoted=None) for table in own], self.kind, {}, snapshot.world)
+        table = concatenate([replace(one, promoted=None) for one in own], self.kind, {}, snapshot.world)
+        # One table may list what another promotes.
+        return table.excluding(table.anchors, anchor_set.with_positives(promoted_in(own)))
 
 
 def shares(weights: tuple[float, ...], total: int) -> list[int]:

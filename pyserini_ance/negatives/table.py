@@ -143,7 +143,7 @@ class NegativeTable:
 
     def excluding(self, rows: np.ndarray, anchor_set: "AnchorSet") -> "NegativeTable":
         """The table of the anchors `rows` (B,) alone, without what `anchor_set` says is never negative."""
-        own = replace(self.of_anchors(np.unique(rows)), origins=(), origin=None)
+        own = self.of_anchors(np.unique(rows))
         is_positive = anchor_set.never_negative(own.anchors, own.candidates)
         return own.selected((own.candidates != PADDING) & ~is_positive, own.candidates.shape[1])
 

@@ -14,7 +14,7 @@ from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.evaluation.tables import table
 from pyserini_ance.negatives.ann import Ann
-from pyserini_ance.negatives.filters.base import COPIES, KNOWN_POSITIVES, Candidates, Filter, filter_masks
+from pyserini_ance.negatives.filters.base import KNOWN_POSITIVES, Candidates, Filter, filter_masks
 from pyserini_ance.negatives.filters.ranks_and_scores import RangeMin, RelativeMargin
 from pyserini_ance.negatives.filters.teacher import TeacherFilter
 from pyserini_ance.negatives.filters.texts import Duplicates
@@ -110,7 +110,7 @@ def look(found: Candidates, bm25: np.ndarray, filters: dict[str, Sequence[Filter
     snapshot, anchors, positive = found.snapshot, found.anchor_set.anchors, found.positive_scores[:, None]
     masks = {name: filter_masks(found, chosen, TOP_K) for name, chosen in filters.items()}
     known = masks["none"][KNOWN_POSITIVES]
-    negative = (found.rows != PADDING) & ~known & ~masks["none"].get(COPIES, np.zeros_like(known))
+    negative = (found.rows != PADDING) & ~np.logical_or.reduce([*masks["none"].values()])
     suspected, in_bm25 = masks["teacher"][TEACHER.removal] & negative, is_in_line(found.rows, bm25)
     mean = snapshot.query_vectors[anchors] @ np.mean(snapshot.document_vectors.own, 0, np.float32)
     of_the_way = (found.scores - mean[:, None]) / (positive - mean[:, None])
@@ -155,6 +155,8 @@ def advise(
     filters: also shown, together, as the row `given`. settings: seed, encoding, cache and world, as of
     `mine_negatives`; raises what it raises.
     """
+    for one in filters:
+        one.check_data(AnchorSet.of(collection, collection.split(split), "query"))
     survey = Survey(num_negatives=1)
     survey._filters = {**FILTERS, **({"given": filters} if filters else {})}
     mine_negatives(encoder, collection, survey, split, choose_all=True, bm25=Bm25(hits=DEPTH), **settings)

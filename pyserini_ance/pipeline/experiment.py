@@ -325,14 +325,8 @@ class Experiment:
             return Checkpoint.open(self.run_dir.checkpoints / ended[-1]["result"])
         self._mark(f"stage {name}, step 0")
         sync_executor = SyncExecutor(Refresher(self.recipe, data, self.run_dir, self.world).make)
-        async_executor = AsyncExecutor(
-            self.run_dir,
-            TIMEOUT_SECONDS[self.recipe.refresher],
-            refresh_command(self.recipe, self.run_dir),
-            self.world,
-            self.previous_refresher,
-            self.subprocess_failure,
-        )
+        how = TIMEOUT_SECONDS[self.recipe.refresher], refresh_command(self.recipe, self.run_dir), self.world
+        async_executor = AsyncExecutor(self.run_dir, *how, self.previous_refresher, self.subprocess_failure)
         async_executor.reset()
 
         def executor_of(product: ProductSettings) -> SyncExecutor | AsyncExecutor:

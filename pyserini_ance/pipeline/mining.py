@@ -197,13 +197,13 @@ def mine_negatives(
         return MinedNegatives(collection, chosen, table, table.candidates, 0, {})
     data = tokenize_together(encoder.config, cache, (split,), collection, world)
     if "bm25" in source.needs:
-        # Hits that leave `top_k` candidates after positives and filters; a filter's teacher has the default.
-        hits = [
-            part.top_k + part.extra_candidates(anchor_set)
-            for part in source.components
-            if isinstance(part, Bm25Source)
-        ]
-        bm25 = bm25.model_copy(update={"hits": max(hits, default=bm25.hits)})
+        # Hits that leave `top_k` candidates after positives and filters; for a filter's teacher, all.
+        mined = [part for part in source.components if isinstance(part, Bm25Source)]
+        hits = [part.top_k + part.extra_candidates(anchor_set) for part in mined]
+        asked = [one for part in source.components for one in getattr(part, "filters", ())]
+        if not mined or any("bm25" in one.needs for one in asked):
+            hits.append(bm25.hits)
+        bm25 = bm25.model_copy(update={"hits": max(hits)})
         requests = [Bm25Request(split, bm25.hits)]
         ranking = world.on_main(lambda: str(cached_rankings(bm25, cache, collection, requests)[0]))
         data.training_rankings["bm25"] = Path(ranking)

@@ -119,8 +119,8 @@ class Term(Settings):
                 if needs_teacher
                 else f"loss `{self.loss.kind}` uses no teacher; set loss: kl, margin_mse or soft_bce"
             )
-        kinds = {getattr(one, "kind", "") for one in (self.teacher, *getattr(self.teacher, "teachers", ()))}
-        if self.anchor == "document" and "bm25" in kinds:
+        asked = [self.teacher, *(one for leaf in self.components for one in getattr(leaf, "filters", ()))]
+        if self.anchor == "document" and any("bm25" in getattr(one, "needs", ()) for one in asked):
             cure = "name another teacher for a term with anchor: document, such as student or cross_encoder"
             raise ValueError(f"BM25's scores of different queries cannot be compared; {cure}")
         if self.anchor == "document" and any(getattr(source, "rolling", False) for source in self.negatives):

@@ -159,16 +159,8 @@ class StageTrainer:
         start, report = time.perf_counter(), StepReport(step, self.stage.terms)
         terms, towers = self.stage.terms, self.encoder.towers
         anchor_sets = self.anchor_sets
-        batch = plan_batch(
-            self.stage,
-            self.number,
-            step,
-            self.recipe.seed,
-            anchor_sets,
-            self.negatives.tables,
-            self.negatives.teacher_scores,
-            self.negatives.adopted_step,
-        )
+        negatives = self.negatives.tables, self.negatives.teacher_scores, self.negatives.adopted_step
+        batch = plan_batch(self.stage, self.number, step, self.recipe.seed, anchor_sets, *negatives)
         for chunk in self.batch_encoder.encode(batch, step, anchor_sets["query"].known_positives):
             counts = Counts()
             losses = term_losses(

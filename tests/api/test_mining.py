@@ -133,7 +133,7 @@ def test_what_one_source_of_a_mix_promotes_is_no_negative(mine, collection, scor
 
 
 def test_a_filter_of_mine_may_ask_bm25(mine, scores, monkeypatch):
-    """Without a source of kind bm25, BM25 ranks as many documents as `bm25.hits` says."""
+    """BM25 ranks as many documents as `bm25.hits` says, also for a source of kind bm25."""
     asked: list = []
 
     def ranked(bm25, cache, collection, requests):
@@ -143,6 +143,8 @@ def test_a_filter_of_mine_may_ask_bm25(mine, scores, monkeypatch):
     monkeypatch.setattr("pyserini_ance.pipeline.mining.cached_rankings", ranked)
     mined = mine(ANN, [by_teacher("bm25", "drop")], num_negatives=None, bm25={"hits": 7})
     assert asked == [("train", 7, False)] and mined.dropped["teacher"] == 15
+    mine({"kind": "bm25", "top_k": 1}, [by_teacher("bm25", "drop")], num_negatives=None, bm25={"hits": 200})
+    assert asked[1] == ("train", 200, False)
 
 
 def test_random_negatives_need_no_vectors_and_a_ranking_in_a_file_is_a_source(mine, collection, scores):

@@ -88,7 +88,7 @@ def test_excluded_pairs_leave_the_others_in_rank_order():
     made = replace(made, positive_scores=np.array([0.3, 0.2, 0.1], np.float32)).of_generation("a-00000000")
     judged = Qrels.of([0, 1, 2], [4, 5, 4], [1, 1, 1], 3)
     left = made.excluding(np.array([2, 0, 2]), AnchorSet(Split("train", None, judged), "query", 9))
-    assert left.anchors.tolist() == [0, 2] and left.origin_counts() == {}
+    assert left.anchors.tolist() == [0, 2] and left.origin_counts() == {"ann of a-00000000": 3}
     assert left.candidates.tolist() == [[5, 6, PADDING, PADDING], [8, PADDING, PADDING, PADDING]]
     scores, infinite = made.scores.tolist(), -np.inf
     assert left.scores.tolist() == [[*scores[0][1:3], *[infinite] * 2], [scores[2][0], *[infinite] * 3]]

@@ -6,6 +6,7 @@ from helpers.small_set import ONE_STEP
 
 import pyserini_ance as pa
 from pyserini_ance.negatives.filters.ranks_and_scores import RangeMin
+from pyserini_ance.negatives.filters.texts import Answers
 from pyserini_ance.pipeline.advice import ABOVE, BANDS, FILTERS, Advice, advise
 from pyserini_ance.pyserini_bridge import bm25
 from pyserini_ance.recipe.models import Encoding
@@ -69,6 +70,8 @@ def test_shares_are_those_of_a_slow_loop(small_recipe, tiny_bert, lexical, tmp_p
     everything = [suspected for facts in seen.values() for suspected, *_ in facts]
     suspected = advice.filters[0]["suspected"]
     assert suspected == pytest.approx(np.mean(everything)) and 0.05 < suspected < 0.95
+    with pytest.raises(ValueError, match="have no answers"):
+        advise(encoder, collection, "train", [Answers()], seed=1, encoding=encoding, cache=tmp_path)
 
 
 @pytest.mark.parametrize(("hard", "method"), [(0.2, "distilled"), (0.1, "recommended")])

@@ -38,6 +38,7 @@ def distil(settings: str) -> str:
 VECTORS = "stages.only.terms.d={loss: embed_distill, teacher: {kind: encoder, encoder: a}"
 AMBIGUOUS = "is a setting of sampling_strategy: ambiguous, but sampling_strategy is"
 OWN_SIDE = "in_batch_negatives: true, same_side_negatives: true"
+HYBRID = "{kind: teacher, teacher: hybrid, margin: 0}"
 RANDOM_TOO = "stages.only.terms.r={negatives: [random]}"  # queries that search nothing
 SEVERAL = "encoder.tokenization.document.passages=2"
 FROZEN, SAMPLE = "stages.only.trainable=query_tower", "encode: {sample: 0.1}"
@@ -128,6 +129,10 @@ REFUSED = [  # overrides of the base recipe, fragments of the message
     ("stages.only.terms.d={regularizer: alignment, loss: hinge}", "without loss, negatives, negatives_from"),
     ("stages.only.terms.d={anchor: document, negatives: [{kind: ann, rolling: true}]}", "draws of a query"),
     (distil("negatives: [ann], anchor: document, teacher: hybrid"), "BM25's scores of different queries can"),
+    (
+        f"stages.only.terms.d={{anchor: document, negatives: [{{kind: ann, filters: [{HYBRID}]}}]}}",
+        "BM25's sc",
+    ),
     (
         [*refresh(SAMPLE), "stages.only.terms.query.anchor=document", RANDOM_TOO],
         "refresh.encode corrects vectors of documents, which no term with anchor: query mines",

@@ -1,6 +1,7 @@
 """A live step against its definition: each text alone, numpy search, labels and loss by loops."""
 
 from contextlib import nullcontext
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -157,15 +158,19 @@ def test_the_overlap_with_bm25_is_recorded_where_bm25_has_ranked(recipe, start, 
 
 def test_terms_share_live_candidates_which_are_measured_by_the_steps_own_positives(recipe, start, tmp_path):
     """A question that trains with a positive that a refresh has found has no judged one."""
-    recipe = with_terms(recipe, "replaced")
-    recipe = changed(recipe, "stages.a.terms.shares={negatives_from: replaced, in_batch_negatives: true}")
+    recipe = with_terms(recipe, "replaced", "looked up")
+    new = {"shares": "negatives_from: replaced, in_batch_negatives: true", "own": "negatives_from: looked up"}
+    recipe = changed(recipe, *(f"stages.a.terms.{name}={{{text}}}" for name, text in new.items()))
     data, stage = tokenize(recipe, read_collection(recipe)), recipe.stages["a"]
     documents = fixed(recipe, data, start, tmp_path / "scratch")
     batch, queries = plan_batch(stage, 0, 0, 3, data.anchor_sets, {}), len(data.split.queries)
     asked = torch.randn(len(batch.unique["query"]), 32, generator=torch.Generator().manual_seed(1))
     known = Qrels.of(range(queries), [0] * queries, [1] * queries, queries).positives
     documents.known_positives = Qrels.of([], [], [], queries).positives
+    own = replace(batch.terms["own"], teacher=np.ones(1))
+    batch = replace(batch, terms={**batch.terms, "own": own})
     terms = documents.add_live_candidates(batch, asked, 1.0, known)[0].terms
+    assert terms["own"] is own and terms["looked up"] is batch.terms["looked up"]
     assert terms["shares"] is terms["replaced"] and terms["shares"].negatives.shape[1] == 4
     share = documents.searches["flat"](asked[: len(batch.queries)], 4)[1].eq(0).any(1).float().mean()
     assert documents.pop_metrics()["found"]["replaced.0"]["R@4"] == pytest.approx(float(share), abs=1e-6)

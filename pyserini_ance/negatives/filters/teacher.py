@@ -63,8 +63,6 @@ class TeacherFilter(Filter):
         if not len(every):
             return mask
         scores = score_keys(self.teacher, every, anchor_set, TeacherContext(snapshot, snapshot.judges))
-        if not chosen.any():
-            return mask
         limit: float | np.ndarray | None = self.max_score
         if self.margin is not None:
             best = np.fmax.reduceat(scores.of(of_positives, positives.rows), positives.offsets[:-1])

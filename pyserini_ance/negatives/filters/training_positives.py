@@ -5,7 +5,6 @@ from typing import Literal
 import numpy as np
 
 from pyserini_ance.negatives.filters.base import Candidates, Filter
-from pyserini_ance.negatives.table import PADDING
 
 
 class TrainingPositives(Filter):
@@ -22,4 +21,4 @@ class TrainingPositives(Filter):
         anchor_set = candidates.anchor_set
         is_positive = np.zeros(anchor_set.candidates, bool)
         is_positive[anchor_set.known_positives.rows] = True
-        return ~is_positive[candidates.rows] & (candidates.rows != PADDING)
+        return ~is_positive[candidates.rows]

@@ -65,12 +65,12 @@ class TeacherContext:
 class Teacher(MiningComponent):
     """A model, or a ranking, whose scores of pairs the retriever learns from.
 
-    compares_candidates: a pair's score depends on the other pairs of its anchor in the same call. asks_some:
-        a pair without a score was not asked about, rather than ranked last.
+    compares_candidates: a pair's score depends on the other pairs of its anchor in the same call. highest: of
+        grades from 0 on, which only some pairs have; None: scores, and the others are ranked last.
     """
 
     compares_candidates: ClassVar[bool] = False
-    asks_some: ClassVar[bool] = False
+    highest: ClassVar[float | None] = None
 
     @abstractmethod
     def score(self, pairs: Pairs, context: TeacherContext) -> np.ndarray:

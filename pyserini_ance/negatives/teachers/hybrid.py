@@ -24,7 +24,7 @@ class Hybrid(Teacher):
     """Each teacher's scores of an anchor's candidates are scaled to 0..1; their mean is the score.
 
     A candidate without a score gets the lowest of its anchor, 0, as in Pyserini's `fuse --method normalize`,
-    which scales over the ranking. A teacher that was not asked about it (`llm`) has no part in its mean.
+    which scales over the ranking. Grades of `llm` are thirds; where there is none it has no part in the mean.
     """
 
     kind: Literal["hybrid"] = "hybrid"
@@ -39,9 +39,10 @@ class Hybrid(Teacher):
         total, asked = np.zeros(len(pairs), np.float32), np.zeros(len(pairs), np.float32)
         for teacher in self.teachers:
             scores = teacher.score(pairs, context)
-            total += np.float32(1 / len(self.teachers)) * min_max(scores, pairs.groups)
-            asked += ~(np.isnan(scores) & teacher.asks_some)
-        return total * (len(self.teachers) / np.maximum(asked, 1))
+            is_asked = ~np.isnan(scores) | (teacher.highest is None)
+            of_pairs = scores / teacher.highest if teacher.highest else min_max(scores, pairs.groups)
+            total, asked = total + np.where(is_asked, of_pairs, 0), asked + is_asked
+        return np.where(asked, total / np.maximum(asked, 1), np.nan).astype(np.float32)
 
 
 def min_max(scores: np.ndarray, groups: np.ndarray) -> np.ndarray:

@@ -54,7 +54,7 @@ class LlmTeacher(Teacher):
     """The number of requests for each refresh; null: one for each pair that has no grade yet. A limit is
     spent on the pairs whose scores by BM25 and the student differ most."""
 
-    asks_some = True
+    highest = 3.0
 
     @property
     def needs(self) -> frozenset[str]:

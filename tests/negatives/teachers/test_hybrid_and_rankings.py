@@ -74,9 +74,21 @@ def test_the_sum_of_bm25_and_the_student(split_of, snapshot_of, tmp_path):
     assert Hybrid().needs == {"bm25"}
 
 
-@pytest.mark.parametrize(("asks_some", "expected"), [(False, [1, 0.5, 0, 0.25]), (True, [1, 1, 0, 0.25])])
-def test_a_teacher_that_was_not_asked_has_no_part_in_the_mean(asks_some, expected):
-    scores = np.array([[5, 5, 1, 1], [4, NAN, 0, 2]], np.float32)
-    teachers = [SimpleNamespace(score=lambda *_, s=s: s, asks_some=asks_some) for s in scores]
-    found = Hybrid.model_construct(teachers=teachers).score(Pairs(*np.zeros((3, 4), np.int64)), None)
+@pytest.mark.parametrize(
+    ("scores", "highest", "expected"),
+    [
+        ([4, NAN, 0, 2], None, [1, 0.5, 0, 0.25]),
+        ([4, NAN, 0, 2], 4.0, [1, 1, 0, 0.25]),
+        ([NAN, 2, NAN, NAN], 4.0, [1, 0.75, 0, 0]),  # one grade, which has no range
+        ([3, 3, 3, 3], 3.0, [1, 1, 0.5, 0.5]),
+    ],
+)
+def test_grades_are_absolute_and_without_one_a_teacher_has_no_part_in_the_mean(scores, highest, expected):
+    both = [(None, np.array([5, 5, 1, 1], np.float32)), (highest, np.array(scores, np.float32))]
+    teachers = [SimpleNamespace(score=lambda *_, of=of: of, highest=one) for one, of in both]
+    pairs = Pairs(*np.zeros((3, 4), np.int64))
+    found = Hybrid.model_construct(teachers=teachers).score(pairs, None)
     np.testing.assert_allclose(found, expected, rtol=1e-6)
+    if highest:
+        alone = Hybrid.model_construct(teachers=teachers[1:]).score(pairs, None)
+        np.testing.assert_allclose(alone, both[1][1] / highest, rtol=1e-6)
