@@ -60,7 +60,6 @@ def main(
     queries = len(ranked.ranked_queries)
     others = len(ranked.run) - queries
     skipped = f"; {others} other queries of the ranking are not in split {ranked.split!r}" if others else ""
-    counts = (
-        f"{queries} queries{skipped}; {ranked.name} reranked by {model} on {scorer.device}, runs in {output}"
-    )
+    counts = f"{queries} queries of {ranked.split}{skipped}; {ranked.name} reranked by {model} on "
+    counts += f"{scorer.device}, runs in {output}"
     print(table_with_legend(rows, list(rows[-1]), counts))

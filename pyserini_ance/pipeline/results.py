@@ -85,7 +85,7 @@ def low_results(test: FinalEvaluation, rows: Sequence[Mapping[str, Any]]) -> lis
     if by_name.get(tables.BM25, 0) > max(others.values()):
         beaten = ", ".join(f"{name} {value:.4f}" for name, value in others.items())
         warnings.append(
-            f"{tables.BM25} alone is the best row: {measure} {by_name[tables.BM25]:.4f}, {beaten}"
+            f"{tables.BM25} alone is above the result: {measure} {by_name[tables.BM25]:.4f}, {beaten}"
         )
     return warnings
 

@@ -58,7 +58,7 @@ def read_distinct(runs: Sequence[Path]) -> list[dict[str, Any]]:
     distinct: dict[tuple[Any, ...], dict[str, Any]] = {}
     for run in runs:
         results = tables.read_results(run)
-        seeds = seeds_of(recipe) if (recipe := _recipe(run)) else run  # without a recipe, unlike any other
+        seeds = seeds_of(recipe) if (recipe := _recipe(Path(results["run"]))) else run  # unlike any other
         measured = {name: round(tables.last_stage(results["rows"])[name], 6) for name in results["measures"]}
         key = (results.get("recipe"), results.get("config_hash"), seeds, *measured.items())
         if key in distinct:
@@ -220,8 +220,11 @@ def improvements(folder: Path, baseline: str) -> Table:
                 lines.append({**run, **row, "index": index or EXACT})
     rows = []
     frame = pd.DataFrame(lines)[[*varied, "index", RECIPE, *measures]]
+    of_base = frame[frame[RECIPE] == baseline]
     for _, group in frame.groupby([*varied, "index"], sort=False, dropna=False):
-        base = group.loc[group[RECIPE] == baseline, measures].mean()
+        has = [*[key for key in varied if of_base[key].notna().any()], "index"]  # what the baseline has, too
+        same = (of_base[has].fillna("") == group.iloc[0][has].fillna("")).all(axis=1)
+        base = of_base.loc[same, measures].mean()
         for recipe, own in group.groupby(RECIPE, sort=False):
             row = {key: None if pd.isna(value) else value for key, value in own.iloc[0].items()}
             row |= {"runs": len(own), **{m: tables.mean_range(own[m].tolist()) for m in measures}}

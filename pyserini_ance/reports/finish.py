@@ -35,5 +35,5 @@ def write_card_and_report(folder: Path, only_missing: bool = False) -> None:
                 log.info("written: %s", write(run))
         except Exception as error:  # whatever it is, the results of hours of training are there
             again = "publish" if file.name == CARD else "report"
-            command = shlex.join(["pyserini-ance", again, str(folder)])
+            command = shlex.join(["pyserini-ance", again, str(folder), *["NAME"] * (again == "publish")])
             log.warning("no %s: %s; for one, remove the cause and call: %s", file.name, error, command)

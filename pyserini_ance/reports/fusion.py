@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from pyserini_ance.data.trec import Qrels, Run, write_run
+from pyserini_ance.data.trec import Qrels, Run, has_ranks, write_run
 from pyserini_ance.evaluation.answer_measures import measure_by_answers
 from pyserini_ance.evaluation.metrics import evaluate
 from pyserini_ance.evaluation.tables import BM25
@@ -17,7 +17,6 @@ from pyserini_ance.recipe.evaluation_settings import parse_measures
 from pyserini_ance.reports import ranking_inputs
 from pyserini_ance.runs.rundir import RunDir
 
-Judge = Callable[[Run], dict[str, float]]  # a run's measures
 MEASURES = ("nDCG@10", "RR@10", "R@100")  # of files alone
 
 
@@ -54,13 +53,15 @@ def fuse_rankings(
         expected = "two rankings" if method == WEIGHTED else "two rankings or more"
         cure = "pass a run directory alone to fuse it with its BM25"
         raise ValueError(f"{method} fuses {expected}, given: {', '.join(names)}; {cure}")
+    if ranked := [name for name in files if method != "rrf" and has_ranks(Path(name))]:
+        raise ValueError(f"{ranked[0]} has ranks without scores, which {method} needs; fuse by rrf")
     if split and not runs:
         raise ValueError(f"a file is a ranking of one split; remove --split {split}")
     tests = [run.read_final_evaluation() for run in runs.values()]
     measured = split or next((test.split[0] for test in tests), "")
     if choose_on and (files or choose_on == measured):
         of_one = f"{', '.join(files)} is of one split" if files else f"{measured!r} is the measured split"
-        raise ValueError(f"{of_one}; choose the weight on another split of run directories")
+        raise ValueError(f"{of_one}; choose the weight on another split of run directories than --split")
     measures = measures or [str(one) for one in next((t.measures_of(measured) for t in tests), MEASURES)]
     tried: dict[float, float] = {}
     if choose_on:
@@ -71,18 +72,18 @@ def fuse_rankings(
         weight = max(tried, key=lambda one: tried[one])  # the first of equal ones
     rankings = _read(names, measured, runs.values())  # a missing one is reported before a collection is read
     judge = _judge(runs.values(), measured, measures, qrels)
-    rows = [{"ranking": name, **judge(run)} for name, run in zip(names, rankings, strict=True)]
+    column = f"ranking of {measured}" if measured else "ranking"
+    rows = [{column: name, **judge(run)} for name, run in zip(names, rankings, strict=True)]
     fused = fuse(rankings, method, weight)
     hits = ((query, document, score) for query, of in fused.items() for document, score in of.items())
-    output.parent.mkdir(parents=True, exist_ok=True)
     write_run(output, hits, method)
     label = method if weight is None else f"{method}, weight {weight:g}"
-    return [*rows, {"ranking": label, **judge(fused)}], tried
+    return [*rows, {column: label, **judge(fused)}], tried
 
 
 def _judge(
     runs: Collection[RunDir], split: str, measures: Sequence[str], qrels: Qrels | None = None
-) -> Judge:
+) -> Callable[[Run], dict[str, float]]:
     """A function that measures a ranking by `qrels`, or by the judgments of the run directories.
 
     A split without judgments is measured by the answers that passages contain.

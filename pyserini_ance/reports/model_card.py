@@ -120,10 +120,9 @@ def _data_name(recipe: Recipe) -> str:
 def _search_command(command: str, name: str) -> str:
     """The run's own search command, without the folders of this machine and the path of Python."""
     program, *words = shlex.split(command)
-    if "--index" in words:
-        folder = Path(words[words.index("--index") + 1]).parent
-        for own, shown in (("model", name), ("index", "INDEX"), ("", "")):
-            words = [word.replace(f"{folder}/{own}", shown) for word in words]
+    folder = Path(words[words.index("--index") + 1]).parent
+    for own, shown in (("model", name), ("index", "INDEX"), ("", "")):
+        words = [word.replace(f"{folder}/{own}", shown) for word in words]
     return shlex.join([Path(program).name, *_public(words)])
 
 

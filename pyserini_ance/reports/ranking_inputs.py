@@ -20,7 +20,7 @@ from pyserini_ance.evaluation.metrics import evaluate
 from pyserini_ance.pipeline.preparation import stored_collection
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.rundir import RunDir, load_recipe
-from pyserini_ance.storage.files import sha256_file
+from pyserini_ance.storage.files import read_json_object, sha256_file
 from pyserini_ance.trainer.resume import check_same_data, data_digest
 
 
@@ -31,8 +31,7 @@ def collection_of(run: RunDir) -> Collection:
     """
     run.check(run.environment)
     recipe = run.read_recipe()
-    collection = open_collection(recipe.cache, data_digest(run))
-    if collection is None:
+    if (collection := open_collection(recipe.cache, data_digest(run))) is None:
         collection = stored_collection(recipe)
         check_same_data(run, collection)
     return collection
@@ -47,28 +46,28 @@ def collection_with(recipe: Recipe, split: str) -> Collection:
     if split != recipe.train_name:
         recipe.data.of_splits([split])  # its error is about the split, not about a key of the recipe
     # The recipe's own measures need not fit this split, which may have no judgments.
-    test = recipe.final_evaluation.model_copy(
-        update={"split": (split,), "measures": {}, "query_measures": {}, "rerank": {}}
-    )
+    alone = {"split": (split,), "measures": {}, "query_measures": {}, "rerank": {}}
+    test = recipe.final_evaluation.model_copy(update=alone)
     return stored_collection(recipe.model_copy(update={"final_evaluation": test, "first_pass": None}))
 
 
 def common_qrels(runs: Iterable[RunDir], split: str) -> Qrels | None:
-    """The judgments of a test split that all runs share; None if it is judged by answers.
+    """The judgments of a test split that all runs share; None if it is judged by answers to questions that
+    all share.
 
     Raises ValueError if the runs were evaluated on other queries or judgments.
     """
-    paths = {run.folder: run.qrels(split) for run in runs}
-    (first, qrels), *others = (
-        (folder, read_qrels(path) if path.exists() else None) for folder, path in paths.items()
-    )
-    for folder, other in others:
+    paths = [run.qrels(split) for run in runs]
+    topics = f"topics.{split}.json"
+    asked = (read_qrels(one) if one.exists() else read_json_object(one.with_name(topics)) for one in paths)
+    (first, qrels), *others = zip(paths, asked, strict=True)
+    for path, other in others:
         if other != qrels:
             raise ValueError(
-                f"{folder} was evaluated on other queries or judgments of split {split!r} than {first}: "
-                "compare runs on the same data and split"
+                f"{path.parent} was evaluated on other queries or judgments of split {split!r} than "
+                f"{first.parent}: compare runs on the same data and split"
             )
-    return qrels
+    return qrels if first.exists() else None
 
 
 @dataclass(frozen=True)
@@ -163,7 +162,7 @@ def open_ranking(
     if file is not None and in_run and row:
         raise ValueError(f"{source} is one ranking and --run {file} another; remove one of them")
     of_run = collection_of(run) if in_run else None
-    recipe = load_recipe(run.recipe if in_run else source)
+    recipe = run.read_recipe() if in_run else load_recipe(source)
     split = split or recipe.final_evaluation.split[0]
     ranking = file or ranking_file(run, row, split)
     collection = of_run if of_run and split in of_run.splits else collection_with(recipe, split)

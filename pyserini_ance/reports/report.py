@@ -37,7 +37,7 @@ def write_report(run: RunDir, path: Path | None = None) -> Path:
     Raises FileNotFoundError for a folder without a run, RuntimeError if another version wrote the run.
     """
     state = run.read_state()
-    history, recipe = RunHistory(run), run.read_recipe()
+    recipe = (history := RunHistory(run)).recipe
     results = run.read_measures() if run.measures.exists() else None
     made = read_json_object(run.environment) or {}
     lead = "finished" if results else run.describe().removeprefix("a run that ")
@@ -73,8 +73,7 @@ def write_report(run: RunDir, path: Path | None = None) -> Path:
 
 
 def _results(run: RunDir, results: Mapping[str, Any]) -> dict[str, Any]:
-    """The results of a finished run, and the tests of its result against the other rows, or why there are
-    none."""
+    """The results of a finished run, and tests of its result against the other rows, or why there is none."""
     rows, measures, result = results["rows"], results["measures"], last_stage(results["rows"])
     known = {"row", "init_from", *measures, *SECONDS}
     extra = dict.fromkeys(column for row in rows for column in row if column not in known)

@@ -36,7 +36,6 @@ class RunHistory:
     """The records of a run so far, as lines and sums. Raises as `RunDir.read_recipe` does."""
 
     def __init__(self, run: RunDir):
-        self.run = run
         self.recipe: Recipe = run.read_recipe()
         self.records: Sequence[Record] = read_json_lines(run.metrics)
 

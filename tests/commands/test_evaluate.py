@@ -29,10 +29,10 @@ def test_totals(flags, capsys):
 
 
 def test_each_query_is_in_json(flags, tmp_path):
-    evaluate.main([*flags, "--output", str(tmp_path / "figures.json")])
+    evaluate.main([*flags, "--output", str(tmp_path / "new" / "figures.json")])
     by_query = {"q1": {"RR@10": 0.5, "R@100": 1.0}, "q2": {"RR@10": 0.0, "R@100": 0.0}}
     run = {"run": flags[1], "measures": {"RR@10": 0.25, "R@100": 0.5}, "per_query": by_query}
-    written = json.loads((tmp_path / "figures.json").read_text())
+    written = json.loads((tmp_path / "new" / "figures.json").read_text())
     assert written == {"qrels": flags[3], "queries": 2, "runs": [run]}
 
 

@@ -98,6 +98,7 @@ def test_files_and_rows(run, tmp_path, capsys):
         (["run", *WEIGHTED], SystemExit, "pass --weight W or --choose-on SPLIT for --method interpolation"),
         (["run", "--weight", "1"], SystemExit, "for --method interpolation, and for it alone"),
         (["run", *WEIGHTED, "--choose-on", "test"], ValueError, "'test' is the measured split; choose the"),
+        (["ranks.tsv", "own.trec", "--method", "average"], ValueError, "ranks.tsv has ranks without scores"),
         (["own.trec", "own.trec", "--split", "x"], ValueError, "one split; remove --split"),
         (["run", *WEIGHTED, "--weight=7"], SystemExit, "less than or equal to 1"),
         (["own.trec", "run", "--output", "run/../own.trec"], FileExistsError, "own.trec is an input"),
@@ -107,6 +108,7 @@ def test_files_and_rows(run, tmp_path, capsys):
 def test_what_cannot_be_fused_is_refused(run, tmp_path, monkeypatch, capsys, arguments, error, message):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "own.trec").write_text(BM25.format("test"))
+    (tmp_path / "ranks.tsv").write_text("test-0\tred\t1\n")
     with pytest.raises(error) as raised:
         fuse.main([*arguments, *([] if "--output" in arguments else ["--output", "fused.trec"])])
     assert re.search(message, capsys.readouterr().err if error is SystemExit else str(raised.value))

@@ -26,7 +26,7 @@ def test_the_order_is_that_of_one_pair_at_a_time(small_recipe, tiny_cross_encode
     columns = ["ranking", "RR@10", "R@20", "mean ms", "50% ms", "95% ms", "99% ms"]
     assert [cell.strip() for cell in said[0].split("|")[1:-1]] == columns
     assert [line.split("|")[1].strip() for line in said[2:5]] == ["first stage", "first 5", "first 20"]
-    assert said[-1].startswith(f"- 5 queries; {run.folder} reranked by {tiny_cross_encoder} on cpu")
+    assert said[-1].startswith(f"- 5 queries of test; {run.folder} reranked by {tiny_cross_encoder} on cpu")
 
     ranked = open_ranking(str(run.folder))
     tokenizer = AutoTokenizer.from_pretrained(tiny_cross_encoder)

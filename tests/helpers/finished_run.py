@@ -28,7 +28,7 @@ def finished(
             row["train seconds"] = 1.0
     made[-1] |= beside or {}
     head = {"recipe": name, "config_hash": config_hash(loaded), "measures": columns}
-    export = {"command": "pyserini-ance search faiss"}
+    export = {"command": "pyserini-ance search faiss --index RUN/index"}
     write_json(run.measures, {**head, "rows": made, "seconds": {}, "export": export})
     run.trainer.mark("finished", "the end")
     return folder

@@ -93,6 +93,14 @@ def test_other_splits_are_not_compared_though_bm25_ranks_them_alike(make_run):
         compare([read_results(run) for run in runs])
 
 
+def test_other_questions_with_answers_are_not_compared(make_run):
+    runs = [make_run(name, 0.5) for name in ("one", "other")]
+    for run in runs:
+        (run / "topics.test.json").write_text(json.dumps({run.name: {"title": "who"}}))
+    with pytest.raises(ValueError, match="on other queries or judgments of split 'test' than"):
+        compare([read_results(run) for run in runs])
+
+
 def names(results: list) -> list[str]:
     return [result["run"] for result in results]
 
@@ -103,6 +111,12 @@ def test_a_repeated_seed_counts_once(make_run, caplog, value, overrides, counts)
     assert names(read_distinct(runs)) == [str(run) for run in runs[: 1 + counts]]
     message = f"{runs[1]} repeats {runs[0]}: the same recipe, settings, seed and measures; it is not counted"
     assert caplog.messages == [message] * (not counts)
+
+
+def test_an_adaptation_is_its_run(make_run):
+    run = make_run("adapted/run", 0.4, "seed=7")
+    (run.parent / "recipe.yaml").write_text((run / "recipe.yaml").read_text().replace("seed: 7", "seed: 42"))
+    assert len(read_distinct([run.parent, run])) == 1
 
 
 def test_runs_that_start_from_other_seeds_are_no_repetition(make_run, caplog):

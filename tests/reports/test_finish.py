@@ -39,5 +39,5 @@ def test_resuming_writes_the_missing_card_and_report(killed, resume):
 def test_a_run_is_finished_without_card_and_report_and_the_log_says_why(tmp_path, caplog):
     finish.write_card_and_report(tmp_path)
     card, report = caplog.messages
-    assert card.startswith("no README.md: ") and card.endswith(f"pyserini-ance publish {tmp_path}")
+    assert card.startswith("no README.md: ") and card.endswith(f"publish {tmp_path} NAME")
     assert report.startswith("no report.html: ") and report.endswith(f"pyserini-ance report {tmp_path}")

@@ -109,8 +109,10 @@ def test_the_first_of_equal_dev_measures_is_the_best(base):
     dev = {"event": "dev", "stage": "only", "measure": "RR@10", "seconds": 1.0}
     values = {1: 0.2, 2: 0.5, 3: 0.5}
     records = [{**dev, "checkpoint_step": step, "step": step, "value": values[step]} for step in values]
+    records += [{**dev, "stage": "warm", "measure": "R@9", "checkpoint_step": 4, "step": 4, "value": 0.9}]
     (folder / "metrics.jsonl").write_text(steps(3) + "".join(json.dumps(one) + "\n" for one in records))
-    assert "Best dev measure: 0.5000 at only, step 2." in page_of(folder)
+    shown = page_of(folder)
+    assert "Best dev measure of only: RR@10 0.5000 at step 2." in shown and "of warm: R@9 0.9000" in shown
 
 
 def test_texts_are_escaped(base):
