@@ -12,7 +12,7 @@ MODULES = {
     "lucene": "pyserini.search.lucene",
     "hybrid": "pyserini.search.hybrid",
     "encode": "pyserini.encode",
-    "index": "pyserini.index.lucene",
+    "index": "io.anserini.index.IndexCollection",
     "index-hnsw": "io.anserini.index.IndexHnswDenseVectors",
     "index-flat": "io.anserini.index.IndexFlatDenseVectors",
     "rest": "pyserini.server.rest",

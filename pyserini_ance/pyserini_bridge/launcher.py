@@ -34,10 +34,12 @@ def run_module(module: str, argv: list[str]) -> None:
 
     Raises RuntimeError if there is no suitable Java, or for an index that does not exist.
     """
-    if module.startswith("io.anserini."):
+    if module not in ENCODING_MODULES:
         start_java()
+    if module.startswith("io.anserini."):
         from jnius import autoclass
 
+        argv = [word.removeprefix("-") if word.startswith("--") else word for word in argv]
         autoclass(module).main(argv)
         for index in _values(argv, "-index"):
             if not Path(index).exists():  # Anserini reports wrong options and returns
@@ -51,8 +53,6 @@ def run_module(module: str, argv: list[str]) -> None:
         if "ance-prf" in _values(argv, "--prf-method") and ENCODER_CLASS in _values(argv, "--encoder-class"):
             # Pyserini checks that the first pass has its class, and encodes feedback with it.
             vars(import_pyserini("pyserini.encode"))["AnceQueryEncoder"] = encoder_classes.QueryEncoder
-    else:
-        start_java()
     if module.startswith("pyserini.search."):
         keep_topic_ids()
     if module == "pyserini.server.rest":

@@ -91,13 +91,22 @@ def test_an_index_of_other_weights_is_warned_of(encoder, tmp_path, monkeypatch, 
     assert f"has vectors of /one, whose weights are not those of --encoder {pair}" in told
 
 
-def test_an_unknown_index_is_an_error(child, tmp_path):
-    """Pyserini ends with exit code 0."""
-    flags = ["lucene", "--index", f"{tmp_path}/indx", "--topics", f"{tmp_path}/t.tsv", "--output", "o"]
+INDEX = ["--collection", "JsonCollection", "--input", ".", "--index", "indx", "--threds", "2"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["lucene", "--index", "indx", "--topics", "t.tsv", "--output", "o"], "ended without a result"),
+        (["index", *INDEX], "wrote no index indx"),
+    ],
+)
+def test_what_pyserini_ends_with_exit_code_0_is_an_error(child, tmp_path, monkeypatch, flags, message):
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "t.tsv").write_text("1\ta query\n")
     code = f"from pyserini_ance.commands import console, search; console.run(lambda: search.main({flags!r}))"
     done = child(code, check=False)
-    assert done.returncode == 1 and "ended without a result; its message is" in done.stderr
+    assert done.returncode == 1 and f"{message}; its message is" in done.stderr
 
 
 TOPICS = {
