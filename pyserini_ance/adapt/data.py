@@ -126,7 +126,6 @@ def prepare(request: Request, overrides: Sequence[str], plans: bool = False) -> 
             text = _write_data(request, data, new, overrides, plans)
             made_of[SETTINGS] = _settings(new / RECIPE, overrides)
             write_json(new / ABOUT, about := {"made of": made_of, "text": text})
-        recipe_file.unlink(missing_ok=True)  # of other data
     if not recipe_file.exists():
         copy_whole(data / RECIPE, recipe_file)
     return str(about["text"])
@@ -177,9 +176,7 @@ def _write_data(request: Request, data: Path, new: Path, overrides: Sequence[str
     num_read = read.length_tokens * read.passages * WORDS // TOKENS
     lines = [reading.as_text(), _describe(queries, judged, supervision, request)]
     if unread := sum(words > num_read for words in whole):
-        lines.append(
-            f"{counted(unread, 'documents')}: the encoder reads about {num_read} words, and not what follows"
-        )
+        lines.append(f"{counted(unread, 'documents')}: the encoder reads about {num_read} words of each")
     log.info("\n".join(lines))
     texts, splits = dict(queries.texts), judged
     if supervision != "judged":
@@ -249,10 +246,8 @@ def _pseudo_positives(
 def _generated(
     request: Request, ranker: StartRanker, lines: Sequence[str], plans: bool
 ) -> tuple[dict[str, str], dict[str, str], str]:
-    """The texts of questions by id, the document of each, and a line on them.
-
-    Raises OnlyAnnounced before the first request if it only plans.
-    """
+    """The texts of questions by id, the document of each, and a line on them. Raises OnlyAnnounced before the
+    first request if it only plans."""
     assert request.server is not None
     prompt = copy_prompt(PROMPT, request.output)
     passages = sorted(ranker.passages(), key=lambda one: hash_of(one.id))[:MOST_ASKED]

@@ -167,16 +167,17 @@ def _of_format(settings: dict[str, Any] | Path) -> Iterator[Passage]:
 
 def files_of(folder: Path, skipped: Collection[Path] = ()) -> Iterator[Path]:
     """All files in the order of their names, but hidden ones, those of an adaptation, and those that are, or
-    are in, one of `skipped`. Links to folders are among them, and not followed: they may lead in circles.
-    """
-    for parent, folders, names in os.walk(folder):
+    are in, one of `skipped`. Links to folders, which are not followed, and closed folders are among them."""
+    closed: list[Path] = []
+    for parent, folders, names in os.walk(folder, onerror=lambda error: closed.append(Path(error.filename))):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         if Path(parent).resolve() in skipped or Path(parent, "data", ABOUT).is_file():
             folders.clear()
             continue
         links = (name for name in folders if Path(parent, name).is_symlink())
         paths = (Path(parent, name) for name in sorted([*names, *links]) if not name.startswith("."))
-        yield from (path for path in paths if path.exists() and path.resolve() not in skipped)
+        yield from (path for path in paths if path.resolve() not in skipped)
+    yield from closed
 
 
 def _file(path: Path, name: str, reading: Reading) -> Iterator[Passage]:
@@ -184,7 +185,7 @@ def _file(path: Path, name: str, reading: Reading) -> Iterator[Passage]:
     kind = extension(path)
     try:
         if path.is_dir():
-            raise ValueError("a link to a folder; put the folder itself there")
+            raise ValueError("a link to a folder, or one that cannot be read; put the folder itself there")
         if kind in EXTENSIONS:
             found = list(_records(path, reading, f"{name}:"))
         elif path.suffix.lower() not in (*PLAIN, *CONVERTED):
@@ -289,9 +290,8 @@ def _parts(text: str) -> Iterator[tuple[str, str]]:
     lines = re.sub("\r\n?", "\n", text).split("\n")
     heading, is_used = "", True
     # What follows a block and is none, such as the address of a link, stays with it.
-    for (level, named, start, end), (_, _, following, _) in pairwise(
-        [*_blocks(text), (0, "", len(lines), 0)]
-    ):
+    blocks = [*_blocks(text), (0, "", len(lines), 0)]
+    for (level, named, start, end), (_, _, following, _) in pairwise(blocks):
         if level:
             if not is_used:
                 yield heading, heading

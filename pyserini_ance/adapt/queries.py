@@ -137,18 +137,21 @@ def _add_queries(found: Queries, path: Path) -> None:
     Raises ValueError for two texts with one id, and for a second column of numbers without names.
     """
     unread: set[str] = set()
-    pairs: Iterable[Sequence[str]]
+    pairs: Sequence[Sequence[str]]
     if _is_table(path, QUERY_COLUMNS):
         records = read_table(path, QUERY_COLUMNS, ["text"], "--queries", unread)
-        pairs = ((record.get("id", ""), record["text"]) for _, record in records)
+        pairs = [(record.get("id", ""), record["text"]) for _, record in records]
     else:
         lines = read_lines(path)
         pairs = [line.cells(("id", "text")) if "\t" in line.text else ("", line.text) for line in lines]
         if (second := "".join(text for id, text in pairs if id)) and not any(map(str.isalpha, second)):
             expected = "texts; name the columns in a first line, such as query and count"
             raise ValueError(f"{path}: the second column is numbers, {shown(second)}; expected {expected}")
-    for number, (id, text) in enumerate(pairs, start=len(found.texts) + 1):
-        id, text = without_blanks(id) or f"q{number}", " ".join(text.split())
+    taken, number = {*found.texts, *(without_blanks(id) for id, _ in pairs)}, len(found.texts) + 1
+    for id, text in pairs:
+        while f"q{number}" in taken:
+            number += 1
+        id, text, number = without_blanks(id) or f"q{number}", " ".join(text.split()), number + 1
         if text and (before := found.texts.setdefault(id, text)) != text:
             problem = f"{path}: query id {shown(id)} has two texts, {shown(before)} and {shown(text)}"
             raise ValueError(f"{problem}; expected an id for each text; rename one, or leave ids out")
@@ -268,6 +271,8 @@ def split(found: Queries) -> None:
             found.judgments[ids[0]] = dict(merged)
         order = order[wanted:]
     held_out = {name: found.splits.get(name, []) for name in ("dev", "test")}
+    unused = (len(ids) for name, ids in found.splits.items() if name not in ("train", *held_out))
+    found.counts["judged queries of splits but train, dev and test, not used"] = sum(unused)
     found.splits = {"train": [id for text in order for id in groups[text]], **held_out}
 
 

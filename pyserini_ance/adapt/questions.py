@@ -53,7 +53,6 @@ def copy_prompt(name: str, folder: Path) -> Path:
     """FOLDER/prompt.txt, for the user to edit: the one that is there, or a copy of the prompt `name`."""
     path = folder / PROMPT_FILE
     if not path.exists():
-        folder.mkdir(parents=True, exist_ok=True)
         copy_whole(PROMPTS / f"{name}.txt", path)
     return path
 

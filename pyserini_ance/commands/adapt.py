@@ -1,5 +1,6 @@
 """`pyserini-ance adapt`: from documents to a better retriever, or "keep the base model", with evidence."""
 
+import os
 from contextlib import suppress
 from pathlib import Path
 from shlex import quote
@@ -44,7 +45,7 @@ def main(
         parsing.refuse("--llm and --llm-model belong together; pass both")
     if llm is None:
         parsing.refuse_options("there is no --llm to limit", max_requests=max_requests, max_tokens=max_tokens)
-    for path in filter(lambda text: Path(text).is_file(), overrides or ()):
+    for path in filter(os.path.isfile, overrides or ()):
         parsing.refuse(f"{path} is a file, not KEY=VALUE; did you mean --queries {quote(path)}?")
     console.begin()
     from pyserini_ance.adapt.adapt import adapt

@@ -68,7 +68,7 @@ def main(
     from pyserini_ance.pyserini_bridge.encoder_classes import ENCODER_CLASS
     from pyserini_ance.pyserini_bridge.export import search_command
     from pyserini_ance.pyserini_bridge.vector_files import merge_folders
-    from pyserini_ance.storage.files import remove_leftovers, unfinished
+    from pyserini_ance.storage.files import unfinished
     from pyserini_ance.vectors.encoding import Shard
     from pyserini_ance.vectors.faiss_index import FLAT
 
@@ -88,25 +88,13 @@ def main(
         def make_scratch() -> str:
             """Next to the output, which is renamed into place."""
             output.parent.mkdir(parents=True, exist_ok=True)
-            remove_leftovers(output.parent)
             folder = stack.enter_context(unfinished(output.absolute().with_name(f"{output.name}.scratch")))
             folder.mkdir()
             return str(folder)
 
         scratch = Path(world.on_main(make_scratch))
-        count, passages = encode_corpus(
-            corpus,
-            encoder,
-            output,
-            written,
-            precision,
-            tokens_per_batch,
-            scratch,
-            world,
-            part,
-            given,
-            empty_documents=empty_documents,
-        )
+        how = precision, tokens_per_batch, scratch, world, part, given, empty_documents
+        count, passages = encode_corpus(corpus, encoder, output, written, *how)
         world.barrier()  # NFS cannot remove a folder while another process has one of its files open
     if console.is_main():
         print(f"{output}: {count:,} documents")

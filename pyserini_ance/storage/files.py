@@ -79,7 +79,7 @@ def remove_leftovers(folder: Path) -> None:
         for ending in (kind, leftover or kind):  # what `remove` could not remove has no lock any more
             for path in [*folder.glob(f".*.{ending}"), *folder.glob(f"[!.]*/.*.{ending}")]:
                 lock = path.with_suffix(f".{kind}")
-                with suppress(LockHeld, FileNotFoundError), locked(lock, patience_seconds=0):
+                with suppress(LockHeld, FileNotFoundError, PermissionError), locked(lock, patience_seconds=0):
                     if leftover and (left := lock.with_suffix(f".{leftover}")).exists():
                         log.info("removing %s, left by a process that was killed", left)
                         remove(left)

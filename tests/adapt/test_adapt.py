@@ -308,7 +308,10 @@ def test_what_cannot_be_read_leaves_no_folder(tmp_path, tiny_bert, capsys):
     given = [str(tmp_path / "docs"), "--model", str(tiny_bert), "--output", str(tmp_path / "out")]
     for more, message in (
         ([], r"no document with a text\n1 file skipped\n  a.png: no document"),
-        (["stages.ance.steps=2"], "no stage 'ance'; stages: distilled, unjudged"),
+        (
+            ["stages.ance.steps=2", f"data.instruction={'x' * 300}"],
+            "no stage 'ance'; stages: distilled, unjudged",
+        ),
     ):
         with pytest.raises(ValueError, match=message):
             command.main([*given, *more])
@@ -337,7 +340,7 @@ def test_judged_documents_are_read_whole_or_it_is_said(tmp_path, tiny_bert, word
     wanted.output.mkdir()
     text = prepare(wanted, [*SHORT, "encoder.tokenization.document.length_tokens=128"])
     assert "100 documents, 100 kept whole\n" in text
-    says = f"3 documents: the encoder reads about {reads} words, and not what follows"
+    says = f"3 documents: the encoder reads about {reads} words of each"
     assert ("the encoder reads about" in text, says in text) == (bool(reads), bool(reads))
     assert ("passages: 4" in (wanted.output / "recipe.yaml").read_text()) == passages
     assert "12 test queries: too few for a verdict (30); judge about 27 more" in text

@@ -1,5 +1,6 @@
 """Documents as people have them: kinds of files, what is skipped and why, where long ones are cut."""
 
+import errno
 import json
 import os
 import zipfile
@@ -83,14 +84,24 @@ def test_files_that_are_no_documents_are_counted_and_named(tmp_path, monkeypatch
     (tmp_path / "dump.txt").write_bytes(b"x" * (2 << 20))
     (tmp_path / "empty.md").write_text(" \n")
     (tmp_path / "circle").symlink_to(tmp_path)
+    (tmp_path / "gone.md").symlink_to(tmp_path / "nothing")
+    (tmp_path / "closed").mkdir()
+    list_folder = os.scandir
+
+    def scandir(top):
+        if str(top).endswith("closed"):
+            raise PermissionError(errno.EACCES, "Permission denied", top)
+        return list_folder(top)
+
+    monkeypatch.setattr(os, "scandir", scandir)
     with open(os.fsencode(tmp_path) + b"/caf\xe9.txt", "w") as file:
         file.write("A file whose name is Latin-1.")
     found, reading = read(tmp_path)
     texts = ["A file whose name is Latin-1.", "A good text.", "Straße, on Windows", "Größe"]
     assert [one.text for one in found] == [*texts, "A mark before it"]
     assert found[0].id == "caf\\xe9.txt"
-    assert reading.counts["files skipped"] == 6 and reading.counts["empty"] == 1
-    skipped = {"broken.pdf", "binary.txt", "half.txt", "image.png", "dump.txt", "circle"}
+    assert reading.counts["files skipped"] == 8 and reading.counts["empty"] == 1
+    skipped = {"broken.pdf", "binary.txt", "half.txt", "image.png", "dump.txt", "circle", "gone.md", "closed"}
     assert reading.skipped.keys() == skipped and reading.skipped["circle"].startswith("a link to a folder")
     assert reading.skipped["dump.txt"] == "2 MiB; split it, or write its records as .jsonl"
     assert "image.png: no document: .png" in reading.as_text()
@@ -136,7 +147,7 @@ def test_records_among_files_and_files_that_are_none_of_the_documents(tmp_path):
     skipped = {tmp_path / "out", tmp_path / "log.csv"}
     found = list(read_passages(str(tmp_path), reading, cuts=True, skipped=skipped))
     assert [one.id for one in found] == ["a.jsonl:1", "a.jsonl:2"]
-    assert list(reading.skipped) == ["package.json"]
+    assert list(reading.skipped) == ["broken", "package.json"]
 
 
 def test_pdf_and_docx_are_read(tmp_path):

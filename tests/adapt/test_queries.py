@@ -174,14 +174,14 @@ def test_a_passage_stands_for_its_document_and_an_empty_split_is_cut_anew(tmp_pa
 
 def test_a_file_of_queries_adds_to_those_that_come_with_the_documents(tmp_path):
     (tmp_path / "qrels").mkdir()
-    for name, text in (("corpus.jsonl", ""), ("queries.jsonl", '{"_id": "q1", "text": "how to sort"}\n')):
+    for name, text in (("corpus.jsonl", ""), ("queries.jsonl", '{"_id": "q2", "text": "how to sort"}\n')):
         written(tmp_path / name, text)
-    written(tmp_path / "qrels" / "test.tsv", "query-id\tcorpus-id\tscore\nq1\td1\t1\n")
+    written(tmp_path / "qrels" / "test.tsv", "query-id\tcorpus-id\tscore\nq2\td1\t1\n")
     found = read(tmp_path, written(tmp_path / "own.txt", "invert a matrix\n"), source=tmp_path)
-    assert found.texts == {"q1": "how to sort", "q2": "invert a matrix"} and found.unjudged == ["q2"]
-    assert found.judgments == {"q1": {"d1": 1}} and found.splits == {"test": ["q1"]}
-    with pytest.raises(ValueError, match="query id 'q1' has two texts, 'how to sort' and 'draw'"):
-        read(tmp_path, written(tmp_path / "own.tsv", "q1\tdraw\n"), source=tmp_path)
+    assert found.texts == {"q2": "how to sort", "q3": "invert a matrix"} and found.unjudged == ["q3"]
+    assert found.judgments == {"q2": {"d1": 1}} and found.splits == {"test": ["q2"]}
+    with pytest.raises(ValueError, match="query id 'q2' has two texts, 'how to sort' and 'draw'"):
+        read(tmp_path, written(tmp_path / "own.tsv", "q2\tdraw\n"), source=tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,9 @@ def test_no_text_is_on_two_sides(tmp_path, splits, monkeypatch):
     monkeypatch.setattr(queries, "LEAST_TEST", 2)
     monkeypatch.setattr(queries, "LEAST_DEV", 2)
     found = read(tmp_path, source=beir(tmp_path / "b", splits))
+    found.splits["validation"] = found.splits["train"][:2]
     split(found)
+    assert found.counts["judged queries of splits but train, dev and test, not used"] == 2
     texts = {name: {found.texts[id] for id in ids} for name, ids in found.splits.items()}
     assert set(texts) == {"train", "dev", "test"} and all(texts.values())
     assert not texts["train"] & (texts["dev"] | texts["test"])

@@ -158,6 +158,7 @@ def test_every_shipped_prompt_has_the_fields_and_is_copied_once(tmp_path):
     names = [path.stem for path in PROMPTS.glob("*.txt")]
     assert {"english-question", "english-keywords", "german-question"} <= set(names)
     for name in names:
+        (tmp_path / name).mkdir()
         path = copy_prompt(name, tmp_path / name)
         (text,) = texts_to_send([Passage("p", "Of pumps", "A pump moves.")], path)
         words = " ".join(text.split())

@@ -113,9 +113,10 @@ def test_a_shard_that_is_killed_is_not_there_and_is_made_by_the_next_call(encode
 def test_a_bad_corpus_leaves_nothing(encoder, tmp_path, line, message):
     corpus, output = tmp_path / "corpus.jsonl", tmp_path / "index"
     corpus.write_text(line)
+    (tmp_path / ".others.removed").touch()
     with pytest.raises(ValueError, match=message):
         main(["--corpus", str(corpus), "--encoder", str(encoder), "--output", str(output)])
-    assert [path.name for path in tmp_path.iterdir()] == ["corpus.jsonl"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".others.removed", "corpus.jsonl"]
 
 
 def test_parquet_holds_the_same_vectors(encoder, tmp_path, capsys):

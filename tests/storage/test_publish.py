@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from unittest.mock import Mock
 
 import pytest
 from helpers.elsewhere import elsewhere
@@ -115,7 +116,9 @@ def test_a_folder_that_another_process_makes_is_waited_for(folder, writer):
     assert os.listdir(folder.parent) == ["published"]
 
 
-def test_what_killed_processes_leave_is_removed_and_what_living_ones_hold_is_not(tmp_path, folder, writer):
+def test_what_killed_processes_leave_is_removed_and_what_living_ones_hold_is_not(
+    tmp_path, folder, writer, monkeypatch
+):
     inside = beside(beside(folder, "unfinished") / "manifest.json", "writing")
     inside.touch()  # taking and removing this lock would pull a file from under the writer's hands
     remove_leftovers(folder.parent)
@@ -127,6 +130,9 @@ def test_what_killed_processes_leave_is_removed_and_what_living_ones_hold_is_not
     beside(tmp_path / "run", "removed").mkdir()
     beside(tmp_path / "store", "removed").mkdir()  # not removed at the time: on NFS with a file that was open
     (tmp_path / ".other.lock").touch()
+    with monkeypatch.context() as another_user:
+        another_user.setattr(files, "locked", Mock(side_effect=PermissionError))
+        remove_leftovers(tmp_path)
     remove_leftovers(tmp_path)
     assert sorted(os.listdir(tmp_path)) == [".other.lock", "parent"] and os.listdir(folder.parent) == []
 
