@@ -176,7 +176,7 @@ def files_of(folder: Path, skipped: Collection[Path] = ()) -> Iterator[Path]:
             continue
         links = (name for name in folders if Path(parent, name).is_symlink())
         paths = (Path(parent, name) for name in sorted([*names, *links]) if not name.startswith("."))
-        yield from (path for path in paths if path.resolve() not in skipped)
+        yield from (path for path in paths if Path(os.path.realpath(path)) not in skipped)
     yield from closed
 
 

@@ -95,6 +95,7 @@ def _measure_files(
         notes[label] = counts + more
     columns = list(records[0]["measures"])
     if output:
+        output.parent.mkdir(parents=True, exist_ok=True)
         header = {"qrels": str(qrels_file), "queries": len(qrels)}
         write_json(output, header | ({"overlap": str(overlap)} if overlap else {}) | {"runs": records})
     distinct = set(notes.values())

@@ -67,6 +67,7 @@ def main(
     own_files = [Path(settings["file"])] if settings.get("file") else []
     if output is not None:
         check_not_input(output, [collection, *collection_files(collection, split), *own_files])
+        output.parent.mkdir(parents=True, exist_ok=True)
     given = parsing.encoder_settings(encoder_settings)
     with logging_redirect_tqdm(), World.join(device).session() as world:
         model = load_any_encoder(encoder, world.device, given=given)

@@ -80,7 +80,7 @@ def refuse_options(reason: str, **options: object) -> None:
 
 
 def check_output(path: Path | None) -> Path | None:
-    """Make the file's folder. Raises FileExistsError for a name of a run directory's own files.
+    """Raise FileExistsError for a name of a run directory's own files.
 
     If the file is standard output, such as /dev/stdout, what the command prints goes to standard error.
     """
@@ -92,8 +92,6 @@ def check_output(path: Path | None) -> Path | None:
         raise FileExistsError(
             f"{path} is a name for the own files of the run directory {run.folder}; pass another --output"
         )
-    if path:
-        path.parent.mkdir(parents=True, exist_ok=True)
     if path and standard_stream(path) is sys.__stdout__ and not path.is_char_device():
         sys.stdout = sys.stderr
     return path

@@ -1,6 +1,8 @@
 """`pyserini-ance search`: Pyserini's own commands, with embedded Java and this package's encoder classes."""
 
 import logging
+from itertools import pairwise
+from pathlib import Path
 from typing import Annotated
 
 from typer import Argument
@@ -12,7 +14,7 @@ MODULES = {
     "lucene": "pyserini.search.lucene",
     "hybrid": "pyserini.search.hybrid",
     "encode": "pyserini.encode",
-    "index": "io.anserini.index.IndexCollection",
+    "index": "pyserini.index.lucene",
     "index-hnsw": "io.anserini.index.IndexHnswDenseVectors",
     "index-flat": "io.anserini.index.IndexFlatDenseVectors",
     "rest": "pyserini.server.rest",
@@ -42,4 +44,11 @@ def main(
     logging.basicConfig(format="%(levelname)s: %(message)s")
     from pyserini_ance.pyserini_bridge.launcher import run_module
 
-    run_module(MODULES[command], list(flags or ()))
+    given, written = list(flags or ()), list[Path]()
+    if command.startswith("index"):
+        written = [Path(value) for flag, value in pairwise(given) if flag in ("-index", "--index")]
+    before = [path.exists() and path.stat().st_mtime_ns for path in written]
+    run_module(MODULES[command], given)
+    for path, time in zip(written, before, strict=True):
+        if not path.exists() or path.stat().st_mtime_ns == time:  # Anserini reports wrong options and returns
+            raise RuntimeError(f"Anserini wrote no index {path}; its message is above")

@@ -130,7 +130,7 @@ class EncoderConfig(Settings):
         except FileNotFoundError:  # said when the weights are loaded
             return values
         if not any(map(is_saved, sources.values())):
-            return merge(text_settings(sources["query"], sources["document"], _keys(values)), values)
+            return merge(text_settings(sources["query"], sources["document"], keys_of(values)), values)
         if values.keys() >= cls.model_fields.keys():
             return values
         if sources["query"] == sources["document"]:
@@ -139,7 +139,7 @@ class EncoderConfig(Settings):
             side_file = read_json_object(Path(sources["query"]) / SIDE_FILE) or {}
             saved = {key: side_file[key] for key in (side_file.keys() & cls.model_fields.keys()) - own}
         else:
-            saved = _of_two(sources, _keys(values))
+            saved = _of_two(sources, keys_of(values))
         tokenization = values.get("tokenization")
         given = tokenization.get("document") if isinstance(tokenization, dict) else None
         if isinstance(given, dict) and "passages" in given:
@@ -211,9 +211,9 @@ def _of_two(sources: Mapping[Side, str], given: Collection[str]) -> dict[str, An
     return {"tokenization": {**shared[0], "prefix_space": prefix, **own}, "truncate_dim": cuts[0]}
 
 
-def _keys(values: dict[str, Any], before: str = "") -> set[str]:
+def keys_of(values: dict[str, Any], before: str = "") -> set[str]:
     """The keys of nested settings, joined by dots."""
-    inner = (_keys(value, f"{before}{key}.") for key, value in values.items() if isinstance(value, dict))
+    inner = (keys_of(value, f"{before}{key}.") for key, value in values.items() if isinstance(value, dict))
     return {f"{before}{key}" for key in values}.union(*inner)
 
 

@@ -13,7 +13,7 @@ from pyserini_ance.data.collection import SIDES, Side
 from pyserini_ance.encoders import modules, released
 from pyserini_ance.encoders.adapters import adapters_of, merge_adapters, require_package
 from pyserini_ance.encoders.ance import read_ance
-from pyserini_ance.encoders.config import START_SETTINGS, EncoderConfig, is_saved, tower_folder
+from pyserini_ance.encoders.config import START_SETTINGS, EncoderConfig, is_saved, keys_of, tower_folder
 from pyserini_ance.encoders.dpr import read_dpr
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.hub import find_model, is_local, resolve_model
@@ -196,11 +196,12 @@ def _foreign_modules(
 
 def _check_left_out(config: EncoderConfig, side: Side, source: str) -> None:
     """Raise ValueError if the settings were read before the files of the hub that say what they leave out."""
-    name = config.model_of(side)
-    if is_local(name) or not (is_saved(source) or text_settings(source, download=True)):
+    name, given = config.model_of(side), config.model_dump(exclude_unset=True)
+    if is_local(resolve_model(name)):
         return
-    if EncoderConfig.model_validate(config.model_dump(exclude_unset=True)) != config:
+    if not is_saved(source):
+        text_settings(source, given=keys_of(given), download=True)
+    if EncoderConfig.model_validate(given) != config:
         raise ValueError(
-            f"the hub's {name} was not in the cache when the settings were read. It is now: start again, and "
-            "its files give the settings that are left out"
+            f"the hub's {name} was not in the cache when settings were read; it is now: start again"
         )

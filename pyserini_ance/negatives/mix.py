@@ -166,8 +166,8 @@ class Momentum(TableSource):
             raise ValueError(f"negatives momentum: there are no tables of a previous stage; {cure}")
         own = [table.filled_up(anchor_set.anchors) for table in context.previous_stage]
         table = concatenate([replace(one, promoted=None) for one in own], self.kind, {}, snapshot.world)
-        # One table may list what another promotes.
-        return table.excluding(table.anchors, anchor_set.with_positives(promoted_in(own)))
+        split = anchor_set.split.with_positives(promoted_in(own))  # also of another table
+        return table.excluding(table.anchors, replace(anchor_set, split=split))
 
 
 def shares(weights: tuple[float, ...], total: int) -> list[int]:

@@ -39,11 +39,7 @@ def run_module(module: str, argv: list[str]) -> None:
     if module.startswith("io.anserini."):
         from jnius import autoclass
 
-        argv = [word.removeprefix("-") if word.startswith("--") else word for word in argv]
         autoclass(module).main(argv)
-        for index in _values(argv, "-index"):
-            if not Path(index).exists():  # Anserini reports wrong options and returns
-                raise RuntimeError(f"Anserini wrote no index {index}; its message is above")
         return
     indexes = _values(argv, "--index") if module.startswith("pyserini.search.") else []
     if module in ENCODING_MODULES:

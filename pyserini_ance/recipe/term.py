@@ -107,9 +107,8 @@ class Term(Settings):
         if self.negatives and self.negatives_from:
             raise ValueError("a term has negatives of its own or those of another term; keep one of the keys")
         if not (self.in_batch_negatives or self.negatives or self.negatives_from or self.distilled_side):
-            raise ValueError(
-                "a term needs negatives: list a source under `negatives:`, or set in_batch_negatives: true"
-            )
+            cure = "list a source under `negatives:`, or set in_batch_negatives: true"
+            raise ValueError(f"a term needs negatives: {cure}")
         if self.same_side_negatives and not self.in_batch_negatives:
             raise ValueError("same_side_negatives is set without in_batch_negatives; set both, or none")
         needs_teacher = getattr(self.loss, "needs_teacher", False)  # a class of the user may lack it
@@ -120,7 +119,9 @@ class Term(Settings):
                 else f"loss `{self.loss.kind}` uses no teacher; set loss: kl, margin_mse or soft_bce"
             )
         asked = [self.teacher, *(one for leaf in self.components for one in getattr(leaf, "filters", ()))]
-        if self.anchor == "document" and any("bm25" in getattr(one, "needs", ()) for one in asked):
+        for one in asked:  # and those that they ask, one after the other
+            asked += getattr(one, "parts", ())
+        if self.anchor == "document" and "bm25" in {getattr(one, "kind", "") for one in asked}:
             cure = "name another teacher for a term with anchor: document, such as student or cross_encoder"
             raise ValueError(f"BM25's scores of different queries cannot be compared; {cure}")
         if self.anchor == "document" and any(getattr(source, "rolling", False) for source in self.negatives):
@@ -133,10 +134,8 @@ class Term(Settings):
             cure = "remove num_hardest and dimensions, and with texts: anchors the negatives"
             raise ValueError(f"loss `{self.loss.kind}` compares whole vectors of all its `texts`; {cure}")
         if needs_teacher and self.false_negative_margin is not None:
-            raise ValueError(
-                f"false_negative_margin is {self.false_negative_margin}, but the teacher says how relevant "
-                "each candidate is: the margin would hide what the retriever has to learn; remove it"
-            )
+            given = f"false_negative_margin is {self.false_negative_margin}, but the teacher"
+            raise ValueError(f"{given} says how relevant each candidate is: it would hide that; remove it")
         if needs_teacher and self.in_batch_negatives:
             cure = "give the in-batch negatives a term of their own, and this one `negatives_from: THAT_TERM`"
             raise ValueError(f"a teacher scores an anchor's own candidates alone; {cure}")

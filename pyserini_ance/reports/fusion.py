@@ -76,6 +76,7 @@ def fuse_rankings(
     rows = [{column: name, **judge(run)} for name, run in zip(names, rankings, strict=True)]
     fused = fuse(rankings, method, weight)
     hits = ((query, document, score) for query, of in fused.items() for document, score in of.items())
+    output.parent.mkdir(parents=True, exist_ok=True)
     write_run(output, hits, method)
     label = method if weight is None else f"{method}, weight {weight:g}"
     return [*rows, {column: label, **judge(fused)}], tried

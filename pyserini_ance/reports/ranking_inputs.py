@@ -87,8 +87,7 @@ class RankingInput:
     @property
     def ranked_queries(self) -> list[str]:
         """The ids of the queries that the ranking has hits for. Raises ValueError if there are none."""
-        ranked = [query for query in self.queries.ids if self.run.get(query)]
-        if not ranked:
+        if not (ranked := [query for query in self.queries.ids if self.run.get(query)]):
             expected, other = self.queries.ids[0], next(iter(self.run))
             raise ValueError(
                 f"{self.file} ranks nothing for the queries of {self.split!r}: it has {other}, ..., they are "

@@ -84,7 +84,7 @@ def test_files_that_are_no_documents_are_counted_and_named(tmp_path, monkeypatch
     (tmp_path / "dump.txt").write_bytes(b"x" * (2 << 20))
     (tmp_path / "empty.md").write_text(" \n")
     (tmp_path / "circle").symlink_to(tmp_path)
-    (tmp_path / "gone.md").symlink_to(tmp_path / "nothing")
+    (tmp_path / "gone.md").symlink_to(tmp_path / "gone.md")
     (tmp_path / "closed").mkdir()
     list_folder = os.scandir
 

@@ -12,6 +12,10 @@ from pyserini_ance.encoders.batching import (
 LENGTHS = np.random.default_rng(0).integers(0, 60, 200)
 # Of 54 tokens in one batch, 27 + 9 are left after a cut before the first 3.
 SHORT = [3, 9, 3, 8, 2, 9]
+# Lengths, the tokens of a batch, and what one more batch costs in tokens; the batches.
+BATCHES = [([3, 9, 3, 5, 2, 5], 10, None, [[1], [3, 5], [0, 2, 4]]), ([], 10, None, []), ([], 10, 128, [])]
+BATCHES += [([4, 4, 4, 4], 8, None, [[0, 1], [2, 3]]), (SHORT, 100, 18, [[1, 5, 3, 0, 2, 4]])]
+BATCHES += [(SHORT, 100, 17, [[1, 5, 3], [0, 2, 4]]), (SHORT, 100, 0, [[1, 5], [3], [0, 2], [4]])]
 
 
 def as_lists(batches: list[np.ndarray]) -> list[list[int]]:
@@ -26,18 +30,7 @@ def test_each_text_is_in_one_batch_within_the_budget(budget):
         assert len(batch) == 1 or len(batch) * LENGTHS[batch].max() <= budget
 
 
-@pytest.mark.parametrize(
-    ("lengths", "budget", "cost", "expected"),
-    [
-        ([3, 9, 3, 5, 2, 5], 10, None, [[1], [3, 5], [0, 2, 4]]),
-        ([4, 4, 4, 4], 8, None, [[0, 1], [2, 3]]),
-        ([], 10, None, []),
-        ([], 10, 128, []),
-        (SHORT, 100, 18, [[1, 5, 3, 0, 2, 4]]),
-        (SHORT, 100, 17, [[1, 5, 3], [0, 2, 4]]),
-        (SHORT, 100, 0, [[1, 5], [3], [0, 2], [4]]),
-    ],
-)
+@pytest.mark.parametrize("lengths, budget, cost, expected", BATCHES)
 def test_batches_go_from_long_to_short_and_are_split_where_it_saves_padding(lengths, budget, cost, expected):
     assert as_lists(length_sorted_batches(np.array(lengths, int), budget, batch_cost_tokens=cost)) == expected
 

@@ -23,6 +23,9 @@ IDS = torch.randint(5, 60, (6, 20), generator=torch.Generator().manual_seed(0))
 needs_packing = pytest.mark.skipif(not packs_linears(torch.bfloat16), reason="nothing to pack with")
 # By how much a packed layer, and a model of them, may differ from nn.Linear's.
 TOLERANCE = {torch.bfloat16: (0.01, 0.1), torch.float32: (1e-5, 1e-4)}
+# What torch's operators may be like where packed layers would be wrong.
+OPERATORS = {"missing": {}, "another shape": {"_linear_pointwise": lambda *_: torch.zeros(())}}
+OPERATORS["wrong"] = {"_linear_pointwise": lambda x, w, b, *_: functional.linear(x, w.to_dense())}
 T5 = {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_heads": 4, "feed_forward_proj": "gated-gelu"}
 T5["num_layers"] = 2
 DEBERTA = {**TINY_SHAPE, "relative_attention": True, "pos_att_type": ["p2c", "c2p"]}
@@ -160,15 +163,7 @@ def test_a_packed_layer_computes_as_nn_linear(dtype, shape, bias):
 
 
 @needs_packing
-@pytest.mark.parametrize(
-    "operators",
-    [
-        {},
-        {"_linear_pointwise": lambda *_: torch.zeros(())},
-        {"_linear_pointwise": lambda given, weight, bias, *_: functional.linear(given, weight.to_dense())},
-    ],
-    ids=["missing", "another shape", "wrong"],
-)
+@pytest.mark.parametrize("operators", OPERATORS.values(), ids=OPERATORS)
 def test_without_the_operator_layers_stay_as_they_are(encoder, records, monkeypatch, caplog, operators):
     packed = encoder.encode(records, "document", "bf16")
     reorder = torch.ops.mkldnn._reorder_linear_weight

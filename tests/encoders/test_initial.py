@@ -33,17 +33,15 @@ def test_a_pooler_that_the_weights_lack_is_drawn_from_the_seed(start, tiny_bert,
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_a_lost_weight_is_refused(start, tiny_bert, tmp_path):
-    lost = "encoder.layer.1.output.dense.weight"
-    folder = copy(tiny_bert, tmp_path, lambda old: {name: old[name] for name in old if name != lost})
+def test_a_lost_weight_and_a_head_that_would_be_left_out_are_refused(
+    start, tiny_bert, tiny_roberta, tmp_path
+):
+    lost, head = "encoder.layer.1.output.dense.weight", {"embeddingHead.weight": torch.zeros(8, 32)}
+    folder = copy(tiny_bert, tmp_path / "a", lambda old: {name: old[name] for name in old if name != lost})
     with pytest.raises(RuntimeError, match=f"{folder} lacks 1 weights of the encoder, first {lost}"):
         start(folder)
-
-
-def test_a_head_that_would_be_left_out_is_refused(start, tiny_roberta, tmp_path):
-    folder = copy(tiny_roberta, tmp_path, lambda old: {**old, "embeddingHead.weight": torch.zeros(8, 32)})
     with pytest.raises(RuntimeError, match=r"1 weights that this encoder lacks, first embeddingHead.weight"):
-        start(folder)
+        start(copy(tiny_roberta, tmp_path / "b", lambda old: {**old, **head}))
 
 
 @pytest.mark.parametrize("tied", [True, False])

@@ -15,6 +15,10 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 # In the order of microsoft/ANCE's model/SEED_Encoder/vocab.txt: no capital is a piece.
 PIECES = ["[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]", *"!\"#$%&'()*+,-./0123456789:;<=>?@[]^_"]
 PIECES += [*LETTERS, *"{|}~", *(f"##{letter}" for letter in LETTERS), "the"]
+# A weight that is missing, and its name here.
+MISSING = {HEAD[0]: HEAD[0], f"{SEED_BEFORE}.emb_layer_norm.weight": "roberta.embeddings.LayerNorm.weight"}
+MISSING[f"{SEED_BEFORE}.layers.1.fc2.bias"] = "roberta.encoder.layer.1.output.dense.bias"
+KNOWN = [{"architectures": ["SEEDEncoderForMaskedLM"]}, {"model_type": "seed_encoder"}]
 UNCASED = {"lowercase": True, "query": {"length_tokens": 24}, "document": {"length_tokens": 48}}
 
 
@@ -80,14 +84,7 @@ def test_its_vocabulary_has_no_capitals(ance, seed_release, start, caplog):
     assert ["template is '{title} {text}', and" in message for message in caplog.messages] == [True]
 
 
-@pytest.mark.parametrize(
-    ("missing", "named"),
-    [
-        (HEAD[0], HEAD[0]),
-        (f"{SEED_BEFORE}.layers.1.fc2.bias", "roberta.encoder.layer.1.output.dense.bias"),
-        (f"{SEED_BEFORE}.emb_layer_norm.weight", "roberta.embeddings.LayerNorm.weight"),
-    ],
-)
+@pytest.mark.parametrize("missing, named", MISSING.items())
 def test_a_weight_that_is_missing_is_named(ance, seed_release, start, missing, named):
     weights = {name: value for name, value in seed_weights(ance).items() if name != missing}
     folder = seed_release(weights, architectures=["SEEDEncoderDot_NLL_LN"])
@@ -105,9 +102,7 @@ def pretraining(hidden: int = 32) -> dict[str, torch.Tensor]:
     return beside | {"decoder.version": torch.tensor([3.0])}
 
 
-@pytest.mark.parametrize(
-    "known", [{"architectures": ["SEEDEncoderForMaskedLM"]}, {"model_type": "seed_encoder"}], ids=str
-)
+@pytest.mark.parametrize("known", KNOWN, ids=str)
 def test_a_pretrained_seed_encoder_gets_a_new_head(ance, seed_release, start, saved, records, caplog, known):
     """Its config.json, as microsoft/ANCE has it (config_decoder_3_attn_2.json), names no model_type."""
     weights = {**seed_weights(ance, head=False), **pretraining()}

@@ -223,6 +223,13 @@ def test_a_model_of_the_hub_with_weights_in_folders(transformer, save, to_hub):
     assert_its_vectors(folder, load_any_encoder("org/two"))
 
 
+def test_a_template_in_place_of_a_prompt_with_braces_holds_for_a_model_of_the_hub(transformer, save, to_hub):
+    to_hub(save(transformer(), modules.Pooling(32, "mean"), prompts={"query": "{ask} "}), "org/odd")
+    given = {"query": {"template": "ask {text}"}}
+    encoder = initial_encoder(EncoderConfig(model="org/odd", tokenization=given), seed=1)
+    assert encoder.config.tokenization.query.template == "ask {text}"
+
+
 def test_an_own_model_of_the_hub_keeps_its_settings(tiny_bert, saved, to_hub):
     reads = {"query": {"template": "the {text} ?", "length_tokens": 9}, "document": {"length_tokens": 30}}
     own = saved(initial_encoder(EncoderConfig(model=str(tiny_bert), pooling="mean", tokenization=reads), 1))

@@ -22,6 +22,17 @@ ONE_PASSAGE = "special_tokens is per_document, but documents have one passage; s
 SPECIALS = Specials((1,), (2, 3), 0)
 LENGTHS = [0, 1, 7, 8, 9, 10, 14, 15, 16, 17, 18, 27, 28, 40]
 PASSAGES = [{}, {"passages": 2}, {"passages": 2, "special_tokens": "per_document"}]
+# A template, a record, and the text that is encoded.
+RECORDS = [("{text}", {"text": " a  b\n"}, " a  b\n"), ("{title} {text}", {"title": "T", "text": "x"}, "T x")]
+RECORDS += [("{title} {text}", {"title": "", "text": "x"}, "x"), ("{title} {text}", {"text": "x"}, "x")]
+RECORDS += [("query: {text}", {"text": "{title}", "title": "T"}, "query: {title}")]
+RECORDS += [("{text} ({year})", {"text": r"\1 {", "year": "1999"}, r"\1 { (1999)")]
+# The blanks of a prompt stay, those around an empty field do not.
+RECORDS += [(" passage: {title} {text}", {"title": "T", "text": "x\n"}, " passage: T x\n")]
+RECORDS += [("passage: {title} {text}", {"text": " x"}, "passage:  x")]
+RECORDS += [("passage: {title}\n{text}", {"title": "T", "text": ""}, "passage: T")]
+RECORDS += [("{url} {title}\n{text}", {"url": "u", "title": "", "text": "x"}, "u\nx")]
+RECORDS += [("{title} [SEP] {text}", {"text": "x"}, " [SEP] x")]
 POST = [(None, (), ()), ("$A </s>", (), (3,)), ("<s> $A", (2,), ()), ("<s> <s> $A </s> </s>", (2, 2), (3, 3))]
 
 
@@ -29,23 +40,7 @@ def tokenization(**settings) -> Tokenization:
     return Tokenization.model_validate(settings)
 
 
-@pytest.mark.parametrize(
-    ("template", "record", "text"),
-    [
-        ("{text}", {"text": " a  b\n"}, " a  b\n"),
-        ("{title} {text}", {"title": "T", "text": "x"}, "T x"),
-        ("{title} {text}", {"title": "", "text": "x"}, "x"),
-        ("{title} {text}", {"text": "x"}, "x"),
-        ("query: {text}", {"text": "{title}", "title": "T"}, "query: {title}"),
-        ("{text} ({year})", {"text": r"\1 {", "year": "1999"}, r"\1 { (1999)"),
-        # The blanks of a prompt stay, those around an empty field do not.
-        (" passage: {title} {text}", {"title": "T", "text": "x\n"}, " passage: T x\n"),
-        ("passage: {title} {text}", {"text": " x"}, "passage:  x"),
-        ("passage: {title}\n{text}", {"title": "T", "text": ""}, "passage: T"),
-        ("{url} {title}\n{text}", {"url": "u", "title": "", "text": "x"}, "u\nx"),
-        ("{title} [SEP] {text}", {"text": "x"}, " [SEP] x"),
-    ],
-)
+@pytest.mark.parametrize("template, record, text", RECORDS)
 def test_a_record_becomes_one_text(template, record, text):
     assert tokenization(query={"length_tokens": 9, "template": template}).text("query", record) == text
 
@@ -127,24 +122,15 @@ def test_special_tokens_are_found_whatever_they_are(post, before, after):
     assert TextTokenizer(word_level(post), Tokenization()).specials["query"] == (before, after, 0)
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (
-            lambda _: tokenization(query={"length_tokens": 9, "template": "text"}),
-            "expected a text with a field",
-        ),
-        (lambda _: DocumentTokenization(special_tokens="per_document"), ONE_PASSAGE),
-        (lambda _: TextTokenizer(word_level("a $A"), Tokenization()), "cannot determine the special tokens"),
-        (
-            lambda bert: TextTokenizer(AutoTokenizer.from_pretrained(bert), tokenization(prefix_space=True)),
-            "prefix_space is for byte-level tokenizers",
-        ),
-    ],
-)
-def test_what_cannot_be_is_refused(tiny_bert, make, message):
-    with pytest.raises(ValueError, match=message):
-        make(tiny_bert)
+def test_what_cannot_be_is_refused(tiny_bert):
+    with pytest.raises(ValueError, match="expected a text with a field"):
+        tokenization(query={"length_tokens": 9, "template": "text"})
+    with pytest.raises(ValueError, match=ONE_PASSAGE):
+        DocumentTokenization(special_tokens="per_document")
+    with pytest.raises(ValueError, match="cannot determine the special tokens"):
+        TextTokenizer(word_level("a $A"), Tokenization())
+    with pytest.raises(ValueError, match="prefix_space is for byte-level tokenizers"):
+        TextTokenizer(AutoTokenizer.from_pretrained(tiny_bert), tokenization(prefix_space=True))
 
 
 def encoded_tokens(store: TokenStore, settings: Tokenization) -> list[int]:

@@ -8,6 +8,10 @@ from pyserini_ance.encoders.towers import TwoTower, longest_input
 
 TINY = dict(vocab_size=9, hidden_size=4, num_hidden_layers=1, num_attention_heads=1)
 TINY |= dict(intermediate_size=4, max_position_embeddings=20)
+NOWHERE = ("./nowhere", "~/nowhere-at-all", "/nowhere/at/all", "runs/a/modell")
+MISSING = {name: f"encoder.model '{name}': no such folder" for name in NOWHERE}
+MISSING["python:no_such_package/model"] = "'no_such_package' is installed; try `pip install no-such-package`"
+MISSING["python:pytset/model"] = r"'pytset' is installed \(did you mean 'pytest'\?\); try `pip install"
 
 
 @pytest.mark.parametrize("name, expected", [("Bert", 20), ("Roberta", 18), ("MPNet", 18), ("Electra", 20)])
@@ -20,15 +24,7 @@ def test_the_longest_input_works_and_one_more_does_not(name, expected):
         model(input_ids=ids)
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        *((name, f"encoder.model '{name}': no such folder") for name in ("./nowhere", "~/nowhere-at-all")),
-        *((name, f"encoder.model '{name}': no such folder") for name in ("/nowhere/at/all", "runs/a/modell")),
-        ("python:no_such_package/model", "'no_such_package' is installed; try `pip install no-such-package`"),
-        ("python:pytset/model", r"'pytset' is installed \(did you mean 'pytest'\?\); try `pip install"),
-    ],
-)
+@pytest.mark.parametrize("name, message", MISSING.items())
 def test_a_model_that_is_missing_is_named(name, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "model" / "model").mkdir(parents=True)

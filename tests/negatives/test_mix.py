@@ -117,9 +117,11 @@ def test_promotions_end_with_their_stage_and_those_of_a_mix_are_those_of_its_tab
     assert concatenate([table], "mix", {}, World()).promoted is None
     lists_it = replace(table, promoted=np.array([[0, 2]], np.int32))
     context = MiningContext("b-00000000", (both, lists_it))
-    found = Momentum().mine(small, small.anchor_set("query"), context)
+    known = small.anchor_set("query").with_positives(np.array([[1, 3]], np.int32))  # of this refresh
+    found = Momentum().mine(small, known, context)
     assert found.promoted is None and 2 in table.candidates[0] and 2 not in found.candidates[0]
-    assert found.counts.tolist() == [4, 8]
+    assert 3 in table.candidates[1] and 3 not in found.candidates[1]
+    assert found.counts.tolist() == [4, 4]
 
 
 def test_an_anchor_that_the_previous_tables_lack_has_no_candidates(small):

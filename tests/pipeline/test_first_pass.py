@@ -24,6 +24,9 @@ from pyserini_ance.storage.files import read_json
 TEMPLATE = "<s>{text}</s>{first_1}</s>{first_2}</s>{first_3}</s>"
 STAGE = {"steps": 4, "batch_queries": 4, "optimizer": {"learning_rate": 1e-2}, "evaluate": None}
 FIELDS = ["first_1", "first_2", "first_3"]
+REFUSED = {"first_pass=null": "set both or neither", "stages.prf.trainable=both": "set it to query_tower"}
+REFUSED["encoder.tokenization.query.template='{text}'"] = "set both or neither"
+REFUSED["encoder.tokenization.document.passages=2"] = "no texts of passages"
 
 
 @pytest.fixture(scope="module")
@@ -112,15 +115,7 @@ def test_a_field_has_the_first_words_and_another_start_ranks_other_documents(loa
     assert list(other.columns["first_1"]) != list(train.columns["first_1"])
 
 
-@pytest.mark.parametrize(
-    ("override", "message"),
-    [
-        ("first_pass=null", "set both or neither"),
-        ("encoder.tokenization.query.template='{text}'", "set both or neither"),
-        ("stages.prf.trainable=both", "set it to query_tower"),
-        ("encoder.tokenization.document.passages=2", "no texts of passages"),
-    ],
-)
+@pytest.mark.parametrize("override, message", REFUSED.items())
 def test_a_contradiction_is_refused(loaded, override, message):
     with pytest.raises(ValueError, match=message):
         changed(loaded, "stages.prf.terms.query.negatives=[{kind: random}]", override)

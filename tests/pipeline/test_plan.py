@@ -15,6 +15,24 @@ STAGE = make_stage({"kind": "ann", "top_k": 5}, steps=20, batch_queries=2)
 STATIC = make_stage(RANDOM, steps=20, batch_queries=2)
 OFTEN = {"refresh": {"every_steps": 3}, "evaluate": {"every_steps": 2}}
 MEASURED = make_stage({"kind": "ann", "top_k": 5}, steps=6, batch_queries=2, **OFTEN)
+SIZES = [("both", "adamw", 1, 2), ("query_tower", "lamb", 2, 2), ("both", "adamw_8bit", 1, 0.5)]
+# Stages, and how many of 100 documents they encode.
+ENCODED = [({"steps": 10}, 0), ({"steps": 10, "refresh": 4}, 300), ({"steps": 10, "evaluate": 4}, 400)]
+ENCODED += [({"steps": 8, "evaluate": 4}, 300), ({"steps": 3, "evaluate": 4}, 200)]
+ENCODED += [({"steps": 8, "refresh": 4}, 200)]  # nothing is mined after the last step
+ENCODED += [({"steps": 8, "evaluate": 4, "sample_documents": 500}, 300)]  # a sample of all
+BOTH = {"steps": 8, "refresh": 4, "evaluate": 4}
+ENCODED += [(BOTH, 300)]  # steps 0 and 4 are encoded once
+ENCODED += [({**BOTH, "sample_documents": 50}, 250)]  # step 4 finds its sample among the refresh's
+ENCODED += [({**BOTH, "trainable": "query_tower"}, 100)]  # and never again
+# Tables that are adopted when ready may be skipped.
+ENCODED += [({**BOTH, "sample_documents": 50, "adopt": "when_ready"}, 350)]
+LATE = {"mode": "async", "adopt": 2}
+SHARED = [({}, {}, {0, 4}), (LATE, {}, {0, 4})]
+SHARED += [(LATE, {"mode": "sync"}, set())]  # training would wait for what it hands over
+SHARED += [({"initial_model": "previous_stage"}, {}, {4})]  # other weights mine the first tables
+# Refreshes before steps 0 and 3, dev of 2, 4 and 6; documents that are encoded once take the 10 s measured.
+FROZEN = [("both", 2 * 3 + 3 * 100), ("query_tower", 10 + 2 * 3)]
 
 
 def test_what_has_no_effect_or_repeats_queries_is_warned_of(small_recipe):
@@ -33,10 +51,7 @@ def test_what_has_no_effect_or_repeats_queries_is_warned_of(small_recipe):
     assert "WARNING" not in plan(small_recipe({"b": limits}))
 
 
-@pytest.mark.parametrize(
-    ("trainable", "kind", "towers", "of_moments"),
-    [("both", "adamw", 1, 2), ("query_tower", "lamb", 2, 2), ("both", "adamw_8bit", 1, 0.5)],
-)
+@pytest.mark.parametrize("trainable, kind, towers, of_moments", SIZES)
 def test_one_line_of_sizes(small_recipe, monkeypatch, trainable, kind, towers, of_moments):
     """In units of a vector."""
     recipe = small_recipe({"b": {**STATIC, "trainable": trainable}})
@@ -77,51 +92,19 @@ def stage_of(steps: int, refresh=None, evaluate=None, sample_documents=None, ado
     return Stage.model_validate(make_stage(kind, steps=steps, **due, **more))
 
 
-@pytest.mark.parametrize(
-    ("stage", "encoded"),
-    [
-        ({"steps": 10}, 0),
-        ({"steps": 10, "refresh": 4}, 300),
-        ({"steps": 8, "refresh": 4}, 200),  # nothing is mined after the last step
-        ({"steps": 10, "evaluate": 4}, 400),
-        ({"steps": 8, "evaluate": 4}, 300),
-        ({"steps": 3, "evaluate": 4}, 200),
-        ({"steps": 8, "refresh": 4, "evaluate": 4}, 300),  # steps 0 and 4 are encoded once
-        # Step 4 finds its sample among the refresh's.
-        ({"steps": 8, "refresh": 4, "evaluate": 4, "sample_documents": 50}, 250),
-        # Tables that are adopted when ready may be skipped.
-        ({"steps": 8, "refresh": 4, "evaluate": 4, "sample_documents": 50, "adopt": "when_ready"}, 350),
-        ({"steps": 8, "evaluate": 4, "sample_documents": 500}, 300),  # a sample of all
-        ({"steps": 8, "refresh": 4, "evaluate": 4, "trainable": "query_tower"}, 100),  # and never again
-    ],
-)
+@pytest.mark.parametrize("stage, encoded", ENCODED)
 def test_documents_that_a_stage_encodes(stage, encoded):
     assert documents_encoded(stage_of(**stage), 100) == encoded
 
 
-@pytest.mark.parametrize(
-    ("refresh", "evaluate", "steps"),
-    [
-        ({}, {}, {0, 4}),
-        ({"mode": "async", "adopt": 2}, {}, {0, 4}),
-        # Training would wait for what it hands over.
-        ({"mode": "async", "adopt": 2}, {"mode": "sync"}, set()),
-        ({"initial_model": "previous_stage"}, {}, {4}),  # other weights mine the first tables
-    ],
-)
+@pytest.mark.parametrize("refresh, evaluate, steps", SHARED)
 def test_dev_shares_the_encoding_of_all_documents_for_tables(refresh, evaluate, steps):
     due = {"refresh": {"every_steps": 4, **refresh}, "evaluate": {"every_steps": 4, **evaluate}}
     stage = Stage.model_validate(make_stage({"kind": "ann"}, steps=8, **due))
     assert {step for step in range(9) if stage.encodes_all_documents(step)} == steps
 
 
-@pytest.mark.parametrize(
-    ("trainable", "expected"),
-    [
-        ("both", 2 * 3 + 3 * 100),  # refreshes before steps 0 and 3; dev of 2, 4 and 6
-        ("query_tower", 10 + 2 * 3),  # documents are encoded once, as measured
-    ],
-)
+@pytest.mark.parametrize("trainable, expected", FROZEN)
 def test_frozen_documents_are_encoded_once(small_recipe, tmp_path, monkeypatch, trainable, expected):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     spent = {"step": 4.0, "refresh": 3.0, "documents": 10.0 * (trainable == "query_tower")}

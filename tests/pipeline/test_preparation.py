@@ -37,6 +37,18 @@ HELD_OUT = make_stage(RANDOM, steps=2, evaluate={"every_steps": 1})
 TRAIN = {"t1": "Who was it?", "7": "Where", "t2": "copied", "t3": "copied"}
 ONE_QUERY = "stages.rand.batch_queries=1"
 RECIPE = ["final_evaluation.split=[test]", "stage_defaults.evaluate=null"]
+MEASURE = r"split 'test' has no judgments, but has the measure Success\(rel=2\)@5; .* by Success@5, "
+UNJUDGED = {"final_evaluation.measures=[Success(rel=2)@5, RR@10]": MEASURE}
+UNJUDGED["train_split=test"] = "split 'test' has no judgments, but is trained or evaluated on"
+UNJUDGED["stages.a.evaluate={split: test, every_steps: 1}"] = "but is trained or evaluated on"
+TEMPLATES = {"{title} {text}": "", "passage: {text}": ""}  # a title may be missing beside another field
+TEMPLATES["{title}"] = "key is '{title}', but a .* has no field title; fields: text, url"
+TEMPLATES["{txt} {text}"] = r"has no field txt \(did you mean 'text'\?\); fields: text, url"
+# Test queries, and how many copies of others there are: by text, by id, none in files that count questions.
+COPIES = [(TRAIN, 4), ({"a": "who  WAS it?", "b": "when"}, 1), ({"t1": "corrected", "b": "when"}, 1)]
+COPIES += [({"7": "another seventh question"}, 0), ({"a": "copied", "b": "COPIED"}, 2)]
+COPIED = [(RECIPE, "training"), (["train_split=own", "stage_defaults.evaluate.split=train"], "dev")]
+COPIED += [(["final_evaluation.split=[train]", "stage_defaults.evaluate.split=test"], "training")]
 ERR_WHILE_TRAINING = "stages.a.evaluate={split: test, measure: ERR@10, every_steps: 1}"
 DEVS = [("{}", "dev.tsv", 1), ("{}", "dev.tsv.gz", 1), ("{}", "else.tsv", 0), ("{dev: null}", "dev.tsv", 0)]
 
@@ -64,17 +76,7 @@ def test_a_missing_ranking_is_reported_before_the_data_is_read(small_recipe, mon
         stored_collection(recipe)
 
 
-@pytest.mark.parametrize(
-    ("override", "message"),
-    [
-        (
-            "final_evaluation.measures=[Success(rel=2)@5, RR@10]",
-            r"split 'test' has no judgments, but has the measure Success\(rel=2\)@5; .* by Success@5, ",
-        ),
-        ("train_split=test", "split 'test' has no judgments, but is trained or evaluated on"),
-        ("stages.a.evaluate={split: test, every_steps: 1}", "but is trained or evaluated on"),
-    ],
-)
+@pytest.mark.parametrize("override, message", UNJUDGED.items())
 def test_questions_with_answers_alone_are_tested_on_by_the_answers(small_recipe, tmp_path, override, message):
     recipe = make_asked_recipe(small_recipe, tmp_path, {"a": STAGE}, {"measures": ["Success@5"]})
     assert read_collection(recipe).split("test").queries.ids == ["0", "1", "2", "3"]
@@ -97,15 +99,7 @@ def test_a_ranking_to_put_in_another_order_is_checked_before_training(small_reci
     assert len(read_collection(recipe).documents) == 30
 
 
-@pytest.mark.parametrize(
-    ("template", "message"),
-    [
-        ("{title} {text}", ""),  # a title may be missing beside another field
-        ("passage: {text}", ""),
-        ("{title}", "key is '{title}', but a .* has no field title; fields: text, url"),
-        ("{txt} {text}", r"has no field txt \(did you mean 'text'\?\); fields: text, url"),
-    ],
-)
+@pytest.mark.parametrize("template, message", TEMPLATES.items())
 def test_a_template_that_would_leave_texts_blank_is_refused(template, message):
     with pytest.raises(ValueError, match=message) if message else nullcontext():
         check_template("key", DocumentTokenization(template=template), "document", iter(["text", "url"]))
@@ -128,24 +122,8 @@ def test_a_run_records_the_split_and_resumes_with_it(small_recipe, tmp_path):
         Experiment(changed(held_out, "data.hold_out=5"), run.folder, World()).run(resume=True)
 
 
-@pytest.mark.parametrize(
-    ("queries", "count"),
-    [
-        (TRAIN, 4),
-        ({"a": "who  WAS it?", "b": "when"}, 1),  # by text
-        ({"t1": "corrected", "b": "when"}, 1),  # by id
-        ({"7": "another seventh question"}, 0),  # files that count their questions
-        ({"a": "copied", "b": "COPIED"}, 2),
-    ],
-)
-@pytest.mark.parametrize(
-    ("overrides", "what"),
-    [
-        (RECIPE, "training"),
-        (["final_evaluation.split=[train]", "stage_defaults.evaluate.split=test"], "training"),
-        (["train_split=own", "stage_defaults.evaluate.split=train"], "dev"),
-    ],
-)
+@pytest.mark.parametrize("queries, count", COPIES)
+@pytest.mark.parametrize("overrides, what", COPIED)
 def test_test_and_dev_queries_that_are_training_or_dev_queries_are_counted(queries, count, overrides, what):
     splits = {"own": {"o": "other"}, "train": TRAIN, "test": queries}
     judged = {name: {id: {"d1": 1} for id in of_split} for name, of_split in splits.items()}
@@ -190,12 +168,10 @@ def test_a_dev_split_of_the_data_that_hold_out_replaces_is_named(tmp_path, setti
 
 
 EIGHT_BITS = "optimizer={kind: adamw_8bit, learning_rate: 1}"
+PACKAGES = [("lora={r: 2}", "peft", "lora"), (EIGHT_BITS, "torchao", "optimizer.kind")]
 
 
-@pytest.mark.parametrize(
-    ("settings", "package", "key"),
-    [("lora={r: 2}", "peft", "lora"), (EIGHT_BITS, "torchao", "optimizer.kind")],
-)
+@pytest.mark.parametrize("settings, package, key", PACKAGES)
 def test_a_package_that_a_stage_needs_is_named(small_recipe, monkeypatch, settings, package, key):
     recipe = changed(small_recipe({"a": STAGE}), f"stages.a.{settings}")
     monkeypatch.setitem(sys.modules, package, None)

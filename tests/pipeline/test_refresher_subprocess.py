@@ -28,6 +28,9 @@ WITH_DEV = {**STAGE, "evaluate": {"every_steps": 5}}
 ASYNC = {**STAGE, "refresh": {"every_steps": 5, "mode": "async"}}
 SAYS = "import os, sys; own = os.getsid(0) == os.getpid()\n"
 SAYS += "print(own, repr(sys.stdin.read()), *sys.argv[1:], flush=True); "
+# The device and the processes of training on a machine with so many GPUs, and the refresher's device.
+DEVICES = [("auto", 1, 0, "auto"), ("auto", 1, 2, "cuda:1"), ("cuda", 8, 8, "cuda:0")]
+DEVICES += [("cuda:3", 4, 8, "cuda:7"), ("cuda:4", 4, 8, "cuda:4"), ("cpu", 4, 8, "cpu")]
 NOT_NEEDED = [(STAGE, "subprocess"), (WITH_DEV, "subprocess"), (ASYNC, "external")]
 
 
@@ -53,17 +56,7 @@ def program(monkeypatch):
     return lambda text: monkeypatch.setattr(*changed, lambda *_: [*command, SAYS + text, "a", "b"])
 
 
-@pytest.mark.parametrize(
-    ("of_training", "local_processes", "gpus", "device"),
-    [
-        ("auto", 1, 0, "auto"),  # no GPU
-        ("auto", 1, 2, "cuda:1"),
-        ("cuda", 8, 8, "cuda:0"),
-        ("cuda:3", 4, 8, "cuda:7"),
-        ("cuda:4", 4, 8, "cuda:4"),
-        ("cpu", 4, 8, "cpu"),
-    ],
-)
+@pytest.mark.parametrize("of_training, local_processes, gpus, device", DEVICES)
 def test_the_refresher_takes_a_gpu_left_free(monkeypatch, of_training, local_processes, gpus, device):
     monkeypatch.setenv("LOCAL_WORLD_SIZE", str(local_processes))
     assert refresher_device(recipe(ASYNC).model_copy(update={"device": of_training}), gpus) == device

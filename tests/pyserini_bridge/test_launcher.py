@@ -91,19 +91,20 @@ def test_an_index_of_other_weights_is_warned_of(encoder, tmp_path, monkeypatch, 
     assert f"has vectors of /one, whose weights are not those of --encoder {pair}" in told
 
 
-INDEX = ["--collection", "JsonCollection", "--input", ".", "--index", "indx", "--threds", "2"]
+INDEX = ["--collection", "JsonCollection", "--input", ".", "--index", "made", "--threds", "2"]
 
 
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
         (["lucene", "--index", "indx", "--topics", "t.tsv", "--output", "o"], "ended without a result"),
-        (["index", *INDEX], "wrote no index indx"),
+        (["index", *INDEX], "wrote no index made"),
     ],
 )
 def test_what_pyserini_ends_with_exit_code_0_is_an_error(child, tmp_path, monkeypatch, flags, message):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "t.tsv").write_text("1\ta query\n")
+    (tmp_path / "made").mkdir()
     code = f"from pyserini_ance.commands import console, search; console.run(lambda: search.main({flags!r}))"
     done = child(code, check=False)
     assert done.returncode == 1 and f"{message}; its message is" in done.stderr

@@ -38,7 +38,7 @@ def distil(settings: str) -> str:
 VECTORS = "stages.only.terms.d={loss: embed_distill, teacher: {kind: encoder, encoder: a}"
 AMBIGUOUS = "is a setting of sampling_strategy: ambiguous, but sampling_strategy is"
 OWN_SIDE = "in_batch_negatives: true, same_side_negatives: true"
-HYBRID = "{kind: teacher, teacher: hybrid, margin: 0}"
+HYBRID = "{kind: teacher, teacher: {kind: hybrid, teachers: [student, hybrid]}, margin: 0}"
 RANDOM_TOO = "stages.only.terms.r={negatives: [random]}"  # queries that search nothing
 SEVERAL = "encoder.tokenization.document.passages=2"
 FROZEN, SAMPLE = "stages.only.trainable=query_tower", "encode: {sample: 0.1}"

@@ -54,8 +54,11 @@ def test_the_dump_writes_every_value_out(base, write):
     dumped = yaml.safe_load(dump(load(base)))
     assert dumped["stages"]["only"]["optimizer"]["weight_decay"] == 0.01
     assert dumped["data"]["splits"] == {name: f"qrels/{name}.tsv" for name in ("train", "dev", "test")}
-    awkward = load(base, "name='007: b # c'", "expect={'on': {'R(rel=2)@10': 1.0e-5}, é: {}}")
-    assert awkward.name == "007: b # c" and awkward.expect == {"on": {"R(rel=2)@10": 1e-5}, "é": {}}
+    assert dumped["expect"] == {}
+    figures = "expect={'on': {'R(rel=2)@10': 1.0e-5, R@9: 1, RR@10: 0}, dev: {RR@10: 0.33}, é: {}}"
+    awkward = load(base, "name='007: b # c'", figures)
+    of_on = {"R(rel=2)@10": 1e-5, "R@9": 1.0, "RR@10": 0.0}
+    assert awkward.expect == {"on": of_on, "dev": {"RR@10": 0.33}, "é": {}} and awkward.name == "007: b # c"
     assert load(write("dumped", dump(awkward))) == awkward
 
 

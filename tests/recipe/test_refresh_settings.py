@@ -21,31 +21,24 @@ def how(product) -> tuple:
     return product.mode, product.every_steps, product.lag_steps
 
 
-@pytest.mark.parametrize(
-    ("settings", "lag", "staleness"),
-    [
-        ({}, 0, 3),  # every 4 steps, at once: a step's negatives are 0 to 3 steps old
-        (BACKGROUND, 4, 7),
-        (after(1), 1, 4),
-        (after(10), 10, 13),
-        (READY, None, 8),
-    ],
-)
+# Every 4 steps, at once: a step's negatives are 0 to 3 steps old.
+AGES = [({}, 0, 3), (BACKGROUND, 4, 7), (after(1), 1, 4), (after(10), 10, 13), (READY, None, 8)]
+# In the background, what step 16 gave would be adopted at the end.
+MINED = [({}, [0, 4, 8, 12, 16]), (READY, [0, 4, 8, 12, 16]), (BACKGROUND, [0, 4, 8, 12])]
+MINED += [(after(3), [0, 4, 8, 12, 16]), (after(9), [0, 4, 8])]
+FOLLOWS = [({}, {}, ("sync", 8, 0)), ({}, BACKGROUND, ("async", 8, 8)), ({}, READY, ("async", 8, None))]
+FOLLOWS += [(BACKGROUND, {}, ("async", 8, 8)), (after(3), BACKGROUND, ("async", 8, 3))]
+FOLLOWS += [(after(3), {"adopt": 5}, ("async", 8, 5)), (READY, {}, ("async", 8, None))]
+FOLLOWS += [(READY, {"mode": "sync"}, ("sync", 8, 0))]
+
+
+@pytest.mark.parametrize("settings, lag, staleness", AGES)
 def test_how_late_and_how_old(settings, lag, staleness):
     refresh = Refresh.model_validate({"every_steps": 4, **settings})
     assert (refresh.lag_steps, refresh.staleness_steps) == (lag, staleness)
 
 
-@pytest.mark.parametrize(
-    ("settings", "steps"),
-    [
-        ({}, [0, 4, 8, 12, 16]),
-        (READY, [0, 4, 8, 12, 16]),
-        (BACKGROUND, [0, 4, 8, 12]),  # what step 16 gave would be adopted at the end
-        (after(3), [0, 4, 8, 12, 16]),
-        (after(9), [0, 4, 8]),
-    ],
-)
+@pytest.mark.parametrize("settings, steps", MINED)
 def test_nothing_is_mined_that_would_be_adopted_after_the_last_step(settings, steps):
     made = stage({"every_steps": 4, **settings})
     assert [step for step in range(21) if made.refresh_is_due(step)] == steps
@@ -59,19 +52,7 @@ def test_dev_is_measured_at_the_end_whatever_the_lag():
         assert [step for step in range(21) if last.evaluation_is_due(step)] == [8, 16, 20]
 
 
-@pytest.mark.parametrize(
-    ("refresh", "evaluate", "expected"),
-    [
-        ({}, {}, ("sync", 8, 0)),
-        ({}, BACKGROUND, ("async", 8, 8)),
-        ({}, READY, ("async", 8, None)),
-        (BACKGROUND, {}, ("async", 8, 8)),
-        (after(3), BACKGROUND, ("async", 8, 3)),
-        (after(3), {"adopt": 5}, ("async", 8, 5)),
-        (READY, {}, ("async", 8, None)),
-        (READY, {"mode": "sync"}, ("sync", 8, 0)),
-    ],
-)
+@pytest.mark.parametrize("refresh, evaluate, expected", FOLLOWS)
 def test_open_settings_of_evaluate_follow_refresh(refresh, evaluate, expected):
     made = stage({"every_steps": 4, **refresh}, {"every_steps": 8, "queries": 5, **evaluate})
     assert how(made.effective_evaluate) == expected and made.effective_evaluate.queries == 5

@@ -13,7 +13,10 @@ from pyserini_ance.runs import checkpoint
 from pyserini_ance.runs.checkpoint import Checkpoint
 from pyserini_ance.trainer import trainer
 
-LORA = {"r": 2}
+LORA, AGAIN = {"r": 2}, {"gradient_checkpointing": True}
+# Accumulated, by GradCache, and with layers that are computed again.
+WAYS = [(OWN, {"chunk_queries": 2}), (BATCH, {"chunk_queries": 2}), (OWN, AGAIN)]
+WAYS += [(BATCH, {"chunk_queries": 2, **AGAIN})]
 
 
 def adapters_after(recipe, folder, terms, **stage) -> dict[str, torch.Tensor]:
@@ -21,15 +24,7 @@ def adapters_after(recipe, folder, terms, **stage) -> dict[str, torch.Tensor]:
     return load_file(Training(recipe, folder, terms, **stage).train().encoder / FILE)
 
 
-@pytest.mark.parametrize(
-    ("terms", "other"),
-    [
-        (OWN, {"chunk_queries": 2}),  # accumulated
-        (BATCH, {"chunk_queries": 2}),  # GradCache
-        (OWN, {"gradient_checkpointing": True}),
-        (BATCH, {"chunk_queries": 2, "gradient_checkpointing": True}),
-    ],
-)
+@pytest.mark.parametrize("terms, other", WAYS)
 def test_adapters_are_the_same_in_chunks_or_computed_again(without_dropout, tmp_path, terms, other):
     """Without dropout. Adam turns a gradient of zero, as that of A is at the first step, into rounding."""
     optimizer = {"kind": "lamb", "learning_rate": 1e-2}

@@ -24,6 +24,10 @@ NONE = PADDING
 RANDOM = {"kind": "random"}
 NAN = math.nan
 GRADED = Qrels.of([0, 0, 1], [0, 1, 3], [2, 1, 1], 2)
+IN_BATCH = {"in_batch_negatives": True}
+# A term, the side of its anchors, and how many texts compete for each anchor.
+COMPETING = [(IN_BATCH, "query", [2, 2, 6]), (IN_BATCH, "document", [2, 2, 3])]
+COMPETING += [({"negatives": [{"kind": "live", "top_k": 3}]}, "query", [2, 2, 3])]
 GOT = {"mean": r"\(\)", "scores": r"\(2, 2\)", "number": "float", "x": None}
 
 
@@ -159,14 +163,7 @@ def test_false_negatives_among_live_candidates_are_ignored():
     assert masked == pytest.approx(loss(left)[0], rel=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("term", "side", "competing"),
-    [
-        ({"in_batch_negatives": True}, "query", [2, 2, 6]),
-        ({"in_batch_negatives": True}, "document", [2, 2, 3]),
-        ({"negatives": [{"kind": "live", "top_k": 3}]}, "query", [2, 2, 3]),
-    ],
-)
+@pytest.mark.parametrize("term, side, competing", COMPETING)
 def test_copies_of_a_query_or_of_its_positive_do_not_compete(term, side, competing):
     """Queries 0 and 1 have one text, and so have documents 6 and 7; scores are equal."""
     firsts = {"query": 0, "document": 6}

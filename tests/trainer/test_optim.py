@@ -8,6 +8,15 @@ from pyserini_ance.recipe.stage import Optimizer, Stage
 from pyserini_ance.trainer.optim import AdamW, Lamb, build_optimizer, learning_rate
 
 BETAS, EPS = (0.9, 0.99), 1e-3
+# Settings of a stage and its schedule, and the rates of all steps.
+RATES = [({"steps": 4}, [8, 6, 4, 2]), ({"steps": 4, "decay": "constant"}, [8, 8, 8, 8])]
+RATES += [({"steps": 6, "warmup_steps": 2}, [0, 4, 8, 6, 4, 2]), ({"steps": 3, "horizon": 8}, [8, 7, 6])]
+RATES += [({"steps": 4, "warmup_steps": 2, "decay": "constant"}, [0, 4, 8, 8])]
+RATES += [({"steps": 2, "warmup_steps": 4}, [0, 2]), ({"steps": 4, "warmup_steps": 4}, [0, 2, 4, 6])]
+RATES += [({"steps": 4, "decay": "cosine"}, [8, 4 + math.sqrt(8), 4, 4 - math.sqrt(8)])]
+RATES += [({"steps": 5, "decay": "cosine", "warmup_steps": 2}, [0, 4, 8, 6, 2])]
+RATES += [({"steps": 2, "offset_steps": 2}, [4, 2])]
+RATES += [({"steps": 2, "offset_steps": 1, "warmup_steps": 2, "horizon": 6}, [4, 8])]
 
 
 def stage(steps: int, warmup_steps=0, decay="linear", horizon: int | None = None, **schedule) -> Stage:
@@ -17,22 +26,7 @@ def stage(steps: int, warmup_steps=0, decay="linear", horizon: int | None = None
     return Stage.model_validate({**settings, "optimizer": {"learning_rate": 8.0}, "lr_schedule": lr_schedule})
 
 
-@pytest.mark.parametrize(
-    ("settings", "rates"),
-    [
-        ({"steps": 4}, [8, 6, 4, 2]),
-        ({"steps": 4, "decay": "constant"}, [8, 8, 8, 8]),
-        ({"steps": 6, "warmup_steps": 2}, [0, 4, 8, 6, 4, 2]),
-        ({"steps": 4, "warmup_steps": 2, "decay": "constant"}, [0, 4, 8, 8]),
-        ({"steps": 3, "horizon": 8}, [8, 7, 6]),
-        ({"steps": 2, "warmup_steps": 4}, [0, 2]),
-        ({"steps": 4, "warmup_steps": 4}, [0, 2, 4, 6]),
-        ({"steps": 4, "decay": "cosine"}, [8, 4 + math.sqrt(8), 4, 4 - math.sqrt(8)]),
-        ({"steps": 5, "decay": "cosine", "warmup_steps": 2}, [0, 4, 8, 6, 2]),
-        ({"steps": 2, "offset_steps": 2}, [4, 2]),
-        ({"steps": 2, "offset_steps": 1, "warmup_steps": 2, "horizon": 6}, [4, 8]),
-    ],
-)
+@pytest.mark.parametrize("settings, rates", RATES)
 def test_learning_rates_of_all_steps(settings, rates):
     made = stage(**settings)
     assert [learning_rate(made, step) for step in range(made.steps)] == pytest.approx(rates)

@@ -2,7 +2,6 @@
 
 import json
 import math
-import shutil
 from contextlib import nullcontext
 
 import numpy as np
@@ -42,21 +41,11 @@ def large_eps(monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def still_bert(tiny_bert, tmp_path_factory):
-    """`tiny_bert` without dropout."""
-    folder = shutil.copytree(tiny_bert, tmp_path_factory.mktemp("still") / "model")
-    settings = json.loads((folder / "config.json").read_text())
-    settings |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    (folder / "config.json").write_text(json.dumps(settings))
-    return folder
-
-
-@pytest.fixture(scope="module")
-def made(small_recipe, still_bert):
+def made(small_recipe, tiny_bert):
     """A recipe of two steps, and its data."""
     stage = {"steps": 2, "batch_queries": 6, "positives": "all", "terms": TERMS, "optimizer": OPTIMIZER}
     lengths = {"query": {"length_tokens": 24}, "document": {"length_tokens": 32, "template": "{text}"}}
-    encoder = {"model": str(still_bert), "pooling": "mean", "tokenization": lengths}
+    encoder = {"model": str(tiny_bert), "pooling": "mean", "tokenization": lengths, "dropout": 0.0}
     recipe = small_recipe({"a": stage}, encoder=encoder, seed=3)
     return recipe, tokenize(recipe, read_collection(recipe))
 
@@ -160,12 +149,12 @@ def test_chunk_queries_bounds_what_each_process_encodes_at_once(made, run_proces
 
 @pytest.mark.parametrize("around", ["per_passage", "per_document"])
 @pytest.mark.parametrize("empty", [False, True])
-def test_a_step_scores_as_a_search_without_empty_passages(small_recipe, still_bert, tmp_path, around, empty):
+def test_a_step_scores_as_a_search_without_empty_passages(small_recipe, tiny_bert, tmp_path, around, empty):
     """In both directions. Where empty passages are indexed, the two differ, and by nothing else."""
     document = {"length_tokens": 10, "passages": 3, "template": "{text}"}
     document |= {"special_tokens": around, "pad_passages": empty}
     tokenization = {"query": {"length_tokens": 24}, "document": document}
-    encoder = {"model": str(still_bert), "tokenization": tokenization}
+    encoder = {"model": str(tiny_bert), "tokenization": tokenization, "dropout": 0.0}
     term = {"negatives": [{"kind": "random", "num_negatives": 2}], "loss": {"kind": "nll", "scale": 0.2}}
     terms = {"query": term, "document": {**term, "anchor": "document"}}
     settings = {"steps": 1, "batch_queries": 6, "terms": terms, "optimizer": OPTIMIZER}

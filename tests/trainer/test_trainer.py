@@ -24,6 +24,9 @@ from pyserini_ance.trainer.objective import term_losses
 from pyserini_ance.trainer.trainer import StageTrainer
 
 RANDOM = {"query": {"negatives": [{"kind": "random"}], "loss": {"kind": "nll", "scale": 0.1}}}
+# How often dev is measured, its values, the result and the best ones; the second never improves on its start.
+DEV = [(3, {0: 0, 3: 0.25, 6: 0.5, 9: 0.5, 10: 0.125}, 6, [0, 3, 6])]
+DEV += [(5, {0: 0.5, 5: 0.25, 10: 0.5}, 0, [0])]
 
 
 @pytest.fixture
@@ -91,14 +94,7 @@ def test_refreshed_negatives_are_adopted_at_their_steps(training, monkeypatch):
     assert made.decisions("stage_end") == [{**ended, "weights": result.weights}]
 
 
-@pytest.mark.parametrize(
-    ("every", "values", "result", "best"),
-    [
-        (3, {0: 0, 3: 0.25, 6: 0.5, 9: 0.5, 10: 0.125}, 6, [0, 3, 6]),
-        # It never improves: its start is the result.
-        (5, {0: 0.5, 5: 0.25, 10: 0.5}, 0, [0]),
-    ],
-)
+@pytest.mark.parametrize("every, values, result, best", DEV)
 def test_dev_scores_decide_on_the_result(training, caplog, every, values, result, best):
     made, last = training(RANDOM, steps=10, evaluate={"every_steps": every}), 10
 

@@ -23,9 +23,8 @@ class Student(Teacher):
 class Hybrid(Teacher):
     """Each teacher's scores of an anchor's candidates are scaled to 0..1; their mean is the score.
 
-    A candidate without a score gets the lowest of its anchor, 0, as in Pyserini's `fuse --method normalize`,
-    which scales over the ranking. Grades of `llm` are thirds; where there is none it has no part in the mean.
-    """
+    A candidate without a score gets the lowest of its anchor, 0, as in Pyserini's `fuse --method normalize`.
+    Grades of `llm` are thirds; where there is none it has no part in the mean."""
 
     kind: Literal["hybrid"] = "hybrid"
     teachers: tuple[Annotated[Teacher, component_of("teacher")], ...] = Field(
@@ -34,6 +33,7 @@ class Hybrid(Teacher):
     """The teachers to add up."""
 
     compares_candidates: ClassVar[bool] = True
+    highest = 1.0
 
     def score(self, pairs: Pairs, context: TeacherContext) -> np.ndarray:
         total, asked = np.zeros(len(pairs), np.float32), np.zeros(len(pairs), np.float32)

@@ -3,6 +3,12 @@ import pytest
 from pyserini_ance.data.formats.docstrings import Docstrings, package_docstrings
 
 REST = "Some twenty words must stand behind the first sentence, or it is no text that can be found at all."
+# What is split off as the first sentence of a docstring, and what is left.
+SPLIT = {"Solve a\nlinear system.": REST, "Solve a system, e.g. by hand.": REST}
+SPLIT["Solve in version 2.0 only!"] = f"{REST}\n\nkept\n    in"
+SKIPPED = [f"Three words only. {REST}", f"Solve it in this way::\n\n    {REST}"]
+SKIPPED += ["A sentence with a short rest. Nineteen words would still be too few."]
+SKIPPED += [f"Parameters\n----------\na : some of many values.\n\n{REST}"]
 
 
 def module(name: str) -> str:
@@ -77,28 +83,13 @@ def function(docstring: str) -> str:
     return f'def f():\n    r"""{body}"""\n'
 
 
-@pytest.mark.parametrize(
-    ("sentence", "rest"),
-    [
-        ("Solve a\nlinear system.", REST),
-        ("Solve a system, e.g. by hand.", REST),
-        ("Solve in version 2.0 only!", f"{REST}\n\nkept\n    in"),
-    ],
-)
+@pytest.mark.parametrize("sentence, rest", SPLIT.items())
 def test_a_docstring_is_split_after_its_first_sentence(package, sentence, rest):
     [found] = package({"__init__": function(f"{sentence} {rest}")})
     assert (found.sentence, found.rest) == (sentence.replace("\n", " "), rest)
 
 
-@pytest.mark.parametrize(
-    "docstring",
-    [
-        f"Three words only. {REST}",
-        "A sentence with a short rest. Nineteen words would still be too few.",
-        f"Parameters\n----------\na : some of many values.\n\n{REST}",
-        f"Solve it in this way::\n\n    {REST}",
-    ],
-)
+@pytest.mark.parametrize("docstring", SKIPPED)
 def test_docstrings_that_do_not_begin_with_a_sentence_are_skipped(package, docstring):
     assert package({"__init__": function(docstring)}) == []
 

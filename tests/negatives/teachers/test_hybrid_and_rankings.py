@@ -92,3 +92,6 @@ def test_grades_are_absolute_and_without_one_a_teacher_has_no_part_in_the_mean(s
     if highest:
         alone = Hybrid.model_construct(teachers=teachers[1:]).score(pairs, None)
         np.testing.assert_allclose(alone, both[1][1] / highest, rtol=1e-6)
+        inner = Hybrid.model_construct(teachers=teachers[1:])
+        nested = Hybrid.model_construct(teachers=[inner, teachers[0]]).score(pairs, None)
+        np.testing.assert_allclose(nested, expected, rtol=1e-6)
