@@ -127,7 +127,8 @@ def _train(recipe: Recipe, run: RunDir) -> None:
             f"{run.folder} was trained with another {RECIPE} or other overrides; remove it to train again, "
             "or pass another --output"
         )
-    if not all(path.exists() for path in (run.measures, run.model, run.index / "docid")):
+    is_whole = all(path.exists() for path in (run.measures, run.model, run.index / "docid"))
+    if not is_whole or run.read_state()["status"] != "finished":  # killed before it had cleaned up
         resume = run.can_resume
         try:
             finish.train(recipe, run.folder, overwrite=run.state.exists() and not resume, resume=resume)

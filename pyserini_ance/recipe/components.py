@@ -95,8 +95,9 @@ def absolute[T: Settings](settings: T) -> T:
     """
     made = {}
     for name, value in settings:
-        if name in settings.names_or_paths and isinstance(value, str) and value not in WORDS:
-            made[name] = str(Path(value).absolute()) if Path(value).exists() else value
+        if name in settings.names_or_paths and isinstance(value, str | Path) and value not in WORDS:
+            path = Path(value).expanduser()
+            made[name] = type(value)(path.absolute()) if path.exists() else value
         elif name not in settings.nested_paths:
             made[name] = _absolute(value)
     # What did not change does not become a setting that was given.

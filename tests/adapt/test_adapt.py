@@ -180,6 +180,7 @@ def test_an_adaptation_that_is_killed_at_any_phase_ends_the_same(tmp_path, docs,
     assert said.strip() == adapt(whole, SHORT).strip()
     for name in ("run/model/model.safetensors", "run/run.test.trec", "verdict.json"):
         assert (tmp_path / "killed" / name).read_bytes() == (whole.output / name).read_bytes()
+    assert RunDir(tmp_path / "killed" / "run").read_state()["status"] == "finished"
     assert not list((tmp_path / "killed").glob(".data*"))
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from helpers.stages import make_stage
 
+from pyserini_ance.data.formats.pyserini_index import PyseriniIndex
 from pyserini_ance.encoders.config import EncoderConfig
 from pyserini_ance.recipe import components
 from pyserini_ance.recipe.load import dump, load, read_component
@@ -134,5 +135,9 @@ def test_a_name_is_a_path_where_there_is_such_a_folder(tmp_path, monkeypatch):
     assert made.encoder.model == "bert" and made.bm25.index == "build"
     (tmp_path / "bert").mkdir()
     assert components.absolute(RECIPE).encoder.model == str(tmp_path / "bert")
+    (tmp_path / "t.tsv").touch()
+    data = PyseriniIndex(index="msmarco", splits={"test": {"topics": "t.tsv", "qrels": "dl19-passage"}})
+    split = components.absolute(data).splits["test"]
+    assert (split.topics, split.qrels) == (tmp_path / "t.tsv", Path("dl19-passage"))
     encoder = EncoderConfig(model="hub/name", base="bert")
     assert components.absolute(encoder).base == str(tmp_path / "bert")

@@ -39,7 +39,6 @@ class PyseriniIndex(Format):
     """The topics and qrels of each split, as files or by their names in Pyserini."""
     by_name: ClassVar[bool] = True
     names_or_paths = frozenset({"index"})
-    nested_paths = frozenset({"splits"})  # which may be names
 
     def files(self) -> list[tuple[str, Path]]:
         paths = [("data.index", Path(self.index))] if _is_folder(self.index) else []

@@ -20,14 +20,15 @@ class Topics(Settings):
 
     Topics are lines `qid TAB text` (.tsv, .txt) or {"id", "title"} (.jsonl, .ndjson), where questions have
     "answers". Questions with answers need no qrels; such a split can be evaluated by the answers that
-    passages contain (Success@k). For kind `pyserini_index`, both may be names that Pyserini knows
-    (msmarco-passage-dev-subset, dl19-passage, dpr-nq-test).
+    passages contain (Success@k). For kind `pyserini_index`, both may be names that Pyserini knows.
     """
 
     topics: Path
     """The topics file."""
     qrels: Path | None = None
     """The TREC qrels file; null: none."""
+
+    names_or_paths = frozenset({"topics", "qrels"})
 
 
 class CorpusFormat(Format):
