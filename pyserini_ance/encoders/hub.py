@@ -52,7 +52,7 @@ def is_local(model: str) -> bool:
 
 
 def find_model(model: str, key: str = "encoder.model") -> str:
-    """The folder or hub name of `model`: what `saved_model` makes of `resolve_model`, downloaded.
+    """The folder or hub name of `model`; what this package saved is downloaded, and is a folder.
 
     Raises ConnectionError, naming `key`, if the hub's `model` is neither in the local cache nor can the hub
     be reached. An answer of any status will do, because transformers explains the others well.

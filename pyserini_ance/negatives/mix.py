@@ -166,7 +166,7 @@ class Momentum(TableSource):
             raise ValueError(f"negatives momentum: there are no tables of a previous stage; {cure}")
         own = [table.filled_up(anchor_set.anchors) for table in context.previous_stage]
         table = concatenate([replace(one, promoted=None) for one in own], self.kind, {}, snapshot.world)
-        split = anchor_set.split.with_positives(promoted_in(own))  # also of another table
+        split = anchor_set.split.with_positives(promoted_in(own))  # by any of them
         return table.excluding(table.anchors, replace(anchor_set, split=split))
 
 

@@ -135,7 +135,7 @@ class Term(Settings):
             raise ValueError(f"loss `{self.loss.kind}` compares whole vectors of all its `texts`; {cure}")
         if needs_teacher and self.false_negative_margin is not None:
             given = f"false_negative_margin is {self.false_negative_margin}, but the teacher"
-            raise ValueError(f"{given} says how relevant each candidate is: it would hide that; remove it")
+            raise ValueError(f"{given} says how relevant each candidate is, which it would hide; remove it")
         if needs_teacher and self.in_batch_negatives:
             cure = "give the in-batch negatives a term of their own, and this one `negatives_from: THAT_TERM`"
             raise ValueError(f"a teacher scores an anchor's own candidates alone; {cure}")

@@ -172,7 +172,7 @@ class RunDir:
             if path != self.state and not self._may_stay(path, overwrite):
                 remove(path)
                 if path.exists():  # checkpoints of the earlier run would pass for those of this one
-                    raise OSError(f"{path} could not be removed; end what reads it, or remove it by hand")
+                    raise OSError(f"{path} could not be removed; stop the process that reads it")
         self.trainer.mark("running", "preparing")
         write_whole(self.recipe, recipe_yaml)
 

@@ -99,7 +99,7 @@ class FrozenDocuments:
                 drawn = terms[name].positives  # which live candidates replace
                 terms[name] = replace(terms[name], positives=drawn[:, :0], negatives=negatives)
             own = {name: of if (of := self.drawing[name]) in candidates else name for name in terms}
-            batch = replace(batch, terms={name: terms[of] for name, of in own.items()})
+            batch = replace(batch, terms={name: terms[of] for name, of in own.items()})  # others stay
         documents = self.rows_of(batch.unique["document"])[0]
         if self.whole is not None:  # what the device holds stays there
             return batch, self.whole[to_device(self.device, documents)[0]]

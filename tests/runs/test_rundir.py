@@ -103,7 +103,7 @@ def test_overwrite_replaces_a_whole_run_and_nothing_else(run, tmp_path, monkeypa
     assert (tmp_path / "thesis.tex").read_text() == "precious"
     run.checkpoints.mkdir()
     monkeypatch.setattr("pyserini_ance.runs.rundir.remove", lambda path: None)  # as when NFS cannot
-    with pytest.raises(OSError, match="checkpoints could not be removed; end what"):
+    with pytest.raises(OSError, match="checkpoints could not be removed; stop the process"):
         start(RunDir(run.folder), "c")
     assert not run.recipe.exists()
 

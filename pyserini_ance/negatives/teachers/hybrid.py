@@ -24,7 +24,7 @@ class Hybrid(Teacher):
     """Each teacher's scores of an anchor's candidates are scaled to 0..1; their mean is the score.
 
     A candidate without a score gets the lowest of its anchor, 0, as in Pyserini's `fuse --method normalize`.
-    Grades of `llm` are thirds; where there is none it has no part in the mean."""
+    Grades of `llm` are divided by 3; a pair without one has the mean of the other teachers."""
 
     kind: Literal["hybrid"] = "hybrid"
     teachers: tuple[Annotated[Teacher, component_of("teacher")], ...] = Field(
