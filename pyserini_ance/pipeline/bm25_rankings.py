@@ -118,6 +118,8 @@ def contents(documents: Texts) -> Iterator[tuple[str, str]]:
 def _path(bm25: Bm25, cache: Path, collection: Collection, request: Bm25Request) -> Path:
     """The file of a ranking, by what it depends on: the searched documents, the files of a folder, or the
     name of a prebuilt index; queries; settings."""
+    from pyserini_ance.pyserini_bridge.bm25 import MAX_TERMS
+
     folder = Path(bm25.index).expanduser()
     index: list[Any] = [bm25.index]
     if bm25.index == "build":
@@ -125,8 +127,9 @@ def _path(bm25: Bm25, cache: Path, collection: Collection, request: Bm25Request)
     elif folder.is_dir():
         files = ([file.name, *file_state(file)] for file in folder.iterdir())
         index = [str(folder.absolute()), *sorted(files)]
-    queries = collection.split(request.split).queries.digest
-    key: dict[str, Any] = {"index": index, "queries": queries, "pyserini": version("pyserini")}
+    queries = collection.split(request.split).queries
+    key: dict[str, Any] = {"index": index, "queries": queries.digest, "pyserini": version("pyserini")}
+    key |= {"terms": MAX_TERMS} if any(len(text) > MAX_TERMS for text in queries.columns["text"]) else {}
     key |= {"k1": bm25.k1, "b": bm25.b, "hits": request.hits, "rm3": request.rm3}
     if collection.ignore_identical_ids:
         key["ignore_identical_ids"] = True

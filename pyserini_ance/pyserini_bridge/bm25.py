@@ -27,6 +27,9 @@ DIGITS = 10  # of a topic's number; as many for all, so that topics keep their o
 TAIL_LINES = 20
 PROGRESS = re.compile(r" - .*?([\d,]+ (?:documents indexed|queries processed).*)")
 COUNTER = re.compile(r" - (indexed|empty): +([\d,]+)$")
+MAX_TERMS = 1024  # of a query of Lucene; Anserini leaves out longer ones without a word
+CJK = r"\u2e80-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # a term each
+WORD, PIECE = re.compile(rf"[{CJK}]|[^\s{CJK}]+"), re.compile(r"\w+")
 
 
 class Bm25Job(NamedTuple):
@@ -104,10 +107,15 @@ def _search(index: Path, rankings: Sequence[Bm25Job], settings: Bm25) -> None:
     with tempfile.TemporaryDirectory(prefix="pyserini_ance.") as name:
         topics, run = Path(name) / "topics.tsv", Path(name) / "run"
         for ranking in rankings:
+            cut = 0
             with open(topics, "w", encoding="utf-8", errors="replace") as file:
                 for number, (_, text) in enumerate(ranking.queries):
-                    if line := " ".join(text.split()):
+                    read = _readable(text)
+                    cut += len(read) < len(text)
+                    if line := " ".join(read.split()):
                         file.write(f"{number:0{DIGITS}d}\t{line}\n")
+            if cut:
+                log.warning(f"BM25 reads only the first {MAX_TERMS:,} different words of {cut:,} queries")
             more: list[Any] = ["-runtag", f"{TAG}+rm3" if ranking.rm3 else TAG]
             if ranking.rm3:
                 more.append("-rm3")
@@ -143,6 +151,21 @@ def _search(index: Path, rankings: Sequence[Bm25Job], settings: Bm25) -> None:
                         f"{shown(ranking.queries[0][1])}: the documents have none of their words. If these "
                         "are in another language, translate them, or train a recipe with `bm25: null`"
                     )
+
+
+def _readable(text: str) -> str:
+    """The beginning of a query's text that surely has no more different terms than Lucene takes.
+
+    Lucene keeps some words with a mark within whole, such as 3.14, and splits others.
+    """
+    seen, terms = set[tuple[str, ...]](), 0
+    for word in WORD.finditer(text) if len(text) > MAX_TERMS else ():
+        pieces = tuple(PIECE.findall(word[0].lower()))
+        terms += len(pieces) * (pieces not in seen)
+        if terms > MAX_TERMS:
+            return text[: word.start()]
+        seen.add(pieces)
+    return text
 
 
 def _run(program: str, *flags: object) -> Sequence[str]:

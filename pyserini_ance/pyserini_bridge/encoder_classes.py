@@ -53,9 +53,15 @@ class QueryEncoder:
         return self.prf_batch_encode([query])[0]
 
     def prf_batch_encode(self, queries: Sequence[str]) -> np.ndarray:
-        """(N, D) float32 vectors of queries and their first documents."""
+        """(N, D) float32 vectors of queries and their first documents.
+
+        Raises ValueError for another number of documents than the encoder reads.
+        """
         names = ["text", *self.encoder.config.tokenization.query.first_documents]
-        texts = (query.split(SEPARATOR)[:-1] for query in queries)
+        texts = [query.split(SEPARATOR)[:-1] for query in queries]
+        if any(len(each) != len(names) for each in texts):
+            reads = f"--prf-depth {len(names) - 1}" if names[1:] else "no --prf-method ance-prf"
+            raise ValueError(f"the encoder reads queries with {len(names) - 1} first documents; pass {reads}")
         return self.encoder.encode([dict(zip(names, each, strict=True)) for each in texts], "query")
 
 

@@ -160,7 +160,8 @@ def java_command() -> list[str]:
     java = choose_java()
     jar = _jar(_pyserini_folder() / "resources" / "jars")
     modules = ["--add-modules", VECTOR_MODULE] if java.has_vector_module else []
-    options = ["-XX:+UseSerialGC", NO_FOLDER, "--enable-native-access=ALL-UNNAMED", *modules]
+    english = ["-Duser.language=en", "-Duser.country=US"]  # else Anserini prints 1,000 as 1.000, too
+    options = ["-XX:+UseSerialGC", NO_FOLDER, "--enable-native-access=ALL-UNNAMED", *english, *modules]
     return [str(java.home / "bin" / "java"), *options, "-cp", str(jar)]
 
 

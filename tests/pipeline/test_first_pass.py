@@ -17,6 +17,7 @@ from pyserini_ance.encoders.initial import initial_encoder
 from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.encoders.tokenization import SideTokenization, TextTokenizer
 from pyserini_ance.pipeline.preparation import read_collection, tokenize
+from pyserini_ance.pyserini_bridge.encoder_classes import QueryEncoder
 from pyserini_ance.recipe.load import dump, load
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import read_json
@@ -148,6 +149,8 @@ def test_training_changes_the_queries_alone_and_plain_queries_are_refused(undist
     np.testing.assert_array_equal(model.encode(texts, "document"), start.encode(texts, "document"))
     with pytest.raises(ValueError, match="has only text"):
         model.encode(["a query without a first pass"])
+    with pytest.raises(ValueError, match="with 3 first documents; pass --prf-depth 3"):
+        QueryEncoder(str(run.model)).prf_encode("a query\0one document\0")
 
 
 def test_a_killed_run_resumes_to_bitwise_the_same(train, undisturbed, tmp_path):

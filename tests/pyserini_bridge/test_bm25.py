@@ -17,6 +17,7 @@ DOCUMENTS = [("007", "a spy likes cats"), ("7", CATS), ("é", "the the"), ("9", 
 KITTENS = [("both-1", "a kitten is a feline"), ("both-2", "feline or kitten"), ("third", "a feline sleeps")]
 FILLING = [(f"other-{n}", f"number{n} of something") for n in range(40)]
 QUERIES = [("01", "CATS"), ("1", "the of"), ("q", ""), ("x", "😀 bark"), ("y", '"( *:* \t lone \ud800 ~')]
+QUERIES += [("long", "CATS " + " ".join(f"word{n}" for n in range(1100)))]  # Lucene reads 1,024 terms
 BUILD = SimpleNamespace(k1=0.9, b=0.4, threads=2, index="build")
 
 
@@ -37,7 +38,8 @@ def found(tmp_path_factory):
 
 def test_ids_stay_and_the_better_hit_is_first(found):
     lines = [line.split() for line in (found / "out/run.trec").read_text(encoding="utf-8").splitlines()]
-    assert [" ".join(line[:4]) for line in lines] == ["01 Q0 7 1", "01 Q0 007 2", "x Q0 9 1"]
+    hits = ["01 Q0 7 1", "01 Q0 007 2", "x Q0 9 1", "long Q0 7 1", "long Q0 007 2"]
+    assert [" ".join(line[:4]) for line in lines] == hits
     assert float(lines[0][4]) > float(lines[1][4]) > 0 and lines[0][5] == "bm25"
 
 
@@ -48,6 +50,11 @@ def test_nothing_else_is_left(found):
     assert (found / "out/short.trec").read_text().split()[:4] == ["01", "Q0", "7", "1"]
     others = [line.split()[:4] for line in (found / "out/others.trec").read_text().splitlines()]
     assert others == [["7", "Q0", "007", "1"], ["01", "Q0", "7", "1"]]
+
+
+def test_documents_are_counted_in_any_locale(tmp_path, monkeypatch):
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-Duser.language=de -Duser.country=DE")  # writes 1.000
+    retrieve(((str(n), f"number{n}") for n in range(1000)), [], BUILD, tmp_path / "index")
 
 
 def test_an_index_that_is_there_is_searched(found):
