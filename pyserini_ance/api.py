@@ -70,8 +70,8 @@ def train(
     Raises FileExistsError if `output` holds a run and neither `overwrite` nor `resume` is set,
     FileNotFoundError for missing data, ValueError for data or settings that are not valid and for `resume`
     with `overwrite` or `replay`, RuntimeError for missing tools, for a recipe to train first
-    (`init_from: {recipe: NAME}`), for a loss that is not finite, and if this process trains a run already, in
-    another thread or around a callback.
+    (`init_from: {recipe: NAME}`), for a loss of a stage that is not finite, and if this process trains a run
+    already, in another thread or around a callback.
     """
     callbacks = _several("callbacks", callbacks)
     rundir.check_start(overwrite, resume, replay)
@@ -111,7 +111,7 @@ def load_encoder(
     hub name, or the `encoder:` section of a recipe as a mapping. A saved encoder and a mapping say everything
     about themselves. For others, the defaults are those in a sentence-transformers model's files (pooling,
     normalisation, prompts, length); for released checkpoints that docs/guides/checkpoints.md lists (ANCE,
-    DPR, STAR, ...) those that they were trained with; else `pooling` is mean, `normalize` False, and the
+    DPR, STAR, ...) those of their training on passages; else `pooling` is mean, `normalize` False, and the
     lengths are 64 tokens for queries and 256 for documents, or what the model reads. `length_tokens` is one
     cap, or one per side (`{"query": 32, "document": 128}`).
 

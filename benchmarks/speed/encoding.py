@@ -16,7 +16,7 @@ from benchmarks.speed.rounds import Contender, Contest, Rounds
 from pyserini_ance.data.collection import Side
 from pyserini_ance.data.formats.docstrings import package_docstrings
 from pyserini_ance.encoders.config import PoolingMode
-from pyserini_ance.encoders.hardware import Precision, cpu_has_fast_bf16
+from pyserini_ance.encoders.hardware import Precision, processor
 from pyserini_ance.encoders.hub import resolve_model
 from pyserini_ance.encoders.load_save import load_encoder, save_encoder
 from pyserini_ance.storage.files import read_json
@@ -66,7 +66,7 @@ def queries(options: Mapping[str, Any], folder: Path) -> Contest:
     """Queries, `options["queries"]` of them, in one call, and one by one."""
     texts = write_inputs(options, folder, "query", options["queries"])
     one = {"side": "query", "at_once": 1}
-    precisions: list[Precision] = ["fp32", "bf16"] if cpu_has_fast_bf16() else ["fp32"]
+    precisions: list[Precision] = ["fp32", "bf16"] if processor().has_fast_bf16 else ["fp32"]
     return Contest(
         "queries",
         f"{len(texts):,} queries",
@@ -94,7 +94,7 @@ def _contenders(side: Side) -> list[Contender]:
         Contender("ours fp32", ours, {"side": side, "precision": "fp32"}),
         Contender("sentence-transformers fp32", sentence_transformers, {"side": side}, peer, against=True),
     ]
-    if cpu_has_fast_bf16():
+    if processor().has_fast_bf16:
         bf16 = {"side": side, "precision": "bf16"}
         contenders += [
             Contender("ours bf16", ours, bf16),

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.speed.rounds import Contender, Contest, Rounds
-from pyserini_ance.encoders.hardware import cpu_has_fast_bf16
+from pyserini_ance.encoders.hardware import processor
 
 DOCUMENTS, QUERIES = "documents.npy", "queries.npy"
 
@@ -24,7 +24,7 @@ def mine(options: Mapping[str, Any], folder: Path) -> Contest:
     k = {"k": options["top_k"]}
     title = f"the {k['k']} best of {documents:,} vectors of {dimension} numbers for {queries:,} queries"
     contenders = [Contender("ours", ours, {"backend": "auto", **k})]
-    if cpu_has_fast_bf16():
+    if processor().has_fast_bf16:
         contenders.append(Contender("ours, in fp32", ours, {"backend": "faiss", **k}))
     contenders.append(Contender("faiss IndexFlatIP", faiss, k, ("faiss",), against=True))
     contenders.append(Contender("torch.mm and topk by blocks", plain, k, against=True))

@@ -15,7 +15,7 @@ import yaml
 from benchmarks.speed.encoding import MODEL, pools_by_mean, write_inputs
 from benchmarks.speed.rounds import Contender, Contest, Rounds
 from pyserini_ance.data.formats.docstrings import package_docstrings
-from pyserini_ance.encoders.hardware import Precision, cpu_has_fast_bf16
+from pyserini_ance.encoders.hardware import Precision, processor
 
 TRIPLES = "triples.json"
 SCALE, LEARNING_RATE = 20, 3e-5
@@ -39,7 +39,7 @@ def train(options: Mapping[str, Any], folder: Path) -> Contest:
     ]
     if pools_by_mean(options):
         contenders.append(Contender("plain loop fp32", plain, settings, against=True))
-    if cpu_has_fast_bf16():
+    if processor().has_fast_bf16:
         bf16 = {"precision": "bf16"}
         contenders += [
             Contender("ours bf16", ours, {**own, **bf16}),

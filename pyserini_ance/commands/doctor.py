@@ -85,7 +85,7 @@ def devices() -> Findings:
         return
     from pyserini_ance.encoders import hardware
 
-    bf16 = "bf16" if hardware.cpu_has_fast_bf16() else "no fast bf16: encodes in fp32"
+    bf16 = "bf16" if hardware.processor().has_fast_bf16 else "no fast bf16: encodes in fp32"
     memory_gib = hardware.memory_bytes() / GIB
     yield "ok", "cpu", f"{hardware.usable_cores()} cores, {memory_gib:.0f} GiB memory, {bf16}", ""
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0

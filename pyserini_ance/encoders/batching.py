@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from pyserini_ance.encoders.hardware import Precision, cpu_is_amd
+from pyserini_ance.encoders.hardware import Precision, processor
 
 # Tokens in a batch unless a recipe says otherwise. On a CPU more of them do not fit its cache, and hold more
 # padding: 8,192 made encoding 1.2 to 1.8 times and training 2.7 times as slow on an Intel Xeon.
@@ -56,7 +56,7 @@ def encoding_batches(
 
     setting: `encoding.tokens_per_batch`. With AMX, products in bf16 are so fast that no split pays.
     """
-    is_split = torch.device(device).type == "cpu" and (precision == "fp32" or cpu_is_amd())
+    is_split = torch.device(device).type == "cpu" and (precision == "fp32" or bool(processor().amd_family))
     cost = BATCH_COST_TOKENS["encoding"] if is_split else None
     return length_sorted_batches(lengths, tokens_at_once(setting, device), batch_cost_tokens=cost)
 

@@ -144,7 +144,7 @@ class EncoderConfig(Settings):
         given = tokenization.get("document") if isinstance(tokenization, dict) else None
         if isinstance(given, dict) and "passages" in given:
             for key in ("special_tokens", "pad_passages"):  # only with several passages
-                saved["tokenization"]["document"].pop(key, None)
+                saved["tokenization"].get("document", {}).pop(key, None)
         return merge(saved, values)
 
     @model_validator(mode="after")

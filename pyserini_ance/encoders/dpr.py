@@ -18,7 +18,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save, save_file
 
-from pyserini_ance.data.collection import Side
+from pyserini_ance.data.collection import SIDES, Side
 from pyserini_ance.encoders.config import TOWERS, config_of
 from pyserini_ance.encoders.released import DPR, check_report
 from pyserini_ance.encoders.sentence_transformers_files import MODULES
@@ -31,10 +31,7 @@ DPR_PREFIX: dict[Side, str] = {"query": "question_encoder.bert_model.", "documen
 DPR_FILE: dict[Side, str] = {"query": "question_model.", "document": "ctx_model."}
 Weights = dict[str, torch.Tensor]
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
-TEMPLATES: dict[Side, tuple[str, ...]] = {
-    "query": ("{text}",),
-    "document": ("{text}", "{title} [SEP] {text}"),
-}
+TEMPLATES = {"query": ("{text}",), "document": ("{text}", "{title} [SEP] {text}")}
 
 
 def read_dpr(source: str, side: Side, base: str | None = None) -> Any:
@@ -166,7 +163,7 @@ def _can_convert(folder: Path) -> bool:
     others = config.projection or config.layer_norm or config.normalize or config.truncate_dim
     if config.tied or config.pooling != "cls" or others:
         return False
-    if any(config.tokenization.side(side).template not in of_side for side, of_side in TEMPLATES.items()):
+    if any(config.tokenization.side(side).template not in TEMPLATES[side] for side in SIDES):
         return False
     towers = [folder / name for name in TOWERS.values()]
     are_berts = all(files.read_json(tower / CONFIG)["model_type"] == "bert" for tower in towers)

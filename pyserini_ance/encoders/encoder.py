@@ -165,7 +165,8 @@ class Encoder:
             )
         for side in SIDES:
             specials, models = tokenizer.specials[side], transformers_in(towers.tower(side))
-            check_vocabulary(tokenizer.tokenizers[side], models, config.model_of(side))
+            own_words = tokenizer.blank(side)
+            check_vocabulary(tokenizer.tokenizers[side], models, config.model_of(side), own_words)
             count = len(specials.before) + len(specials.after)
             length, longest = self.length_tokens(side), towers.tower(side).longest_input
             where = f"encoder.tokenization.{side}.length_tokens is {length}"

@@ -20,7 +20,8 @@ PROCESSOR_SETTING = "PYSERINI_ANCE_PROCESSOR"
 
 
 class Processor(NamedTuple):
-    """AMD's family (25: Zen 3 and 4, 26: Zen 5; None: another vendor), and whether bf16 is fast."""
+    """AMD's family (25: Zen 3 and 4, 26: Zen 5; None: another vendor), and whether it multiplies in bf16
+    (AVX512-BF16 or AMX). On AMD's, oneDNN multiplies in fp32 faster than MKL does."""
 
     amd_family: int | None
     has_fast_bf16: bool
@@ -66,11 +67,6 @@ def _amd_family() -> int | None:
     return int(values.get("cpu family", 0)) if values.get("vendor_id") == "AuthenticAMD" else None
 
 
-def cpu_is_amd() -> bool:
-    """Whether this is an AMD processor, on which oneDNN multiplies in fp32 faster than MKL does."""
-    return processor().amd_family is not None
-
-
 def cpu_prefers_eager_attention() -> bool:
     """Whether transformers' eager attention is faster than torch's fused attention (SDPA).
 
@@ -79,18 +75,13 @@ def cpu_prefers_eager_attention() -> bool:
     return (processor().amd_family or 0) >= ZEN_5
 
 
-def cpu_has_fast_bf16() -> bool:
-    """Whether this processor multiplies in bf16 (AVX512-BF16 or AMX)."""
-    return processor().has_fast_bf16
-
-
 def resolve_precision(setting: str, device: str) -> Precision:
     """Replace `auto` by bf16 if `device` is fast in it, else by fp16 on a GPU with tensor cores (Volta and
     Turing), else by fp32; return other settings unchanged."""
     if setting != "auto":
         return cast(Precision, setting)
     if device == "cpu" or not torch.cuda.is_available():
-        return "bf16" if cpu_has_fast_bf16() else "fp32"
+        return "bf16" if processor().has_fast_bf16 else "fp32"
     if torch.cuda.is_bf16_supported(including_emulation=False):
         return "bf16"
     return "fp16" if torch.cuda.get_device_capability() >= TENSOR_CORES else "fp32"

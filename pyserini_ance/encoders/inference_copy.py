@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pyserini_ance.encoders.hardware import cpu_is_amd
+from pyserini_ance.encoders.hardware import processor
 from pyserini_ance.encoders.towers import Tower
 
 log = logging.getLogger(__name__)
@@ -125,7 +125,11 @@ def packs_linears(dtype: torch.dtype) -> bool:
     1.2 times as fast as MKL or more (docs/lab-notes/speed.md). It needs `PackedLinear`'s operators, which
     this torch and this processor must have, with the results of nn.Linear.
     """
-    return dtype in ROUNDING and (dtype != torch.float32 or cpu_is_amd()) and _operators_agree(dtype)
+    return (
+        dtype in ROUNDING
+        and bool(dtype != torch.float32 or processor().amd_family)
+        and _operators_agree(dtype)
+    )
 
 
 @cache

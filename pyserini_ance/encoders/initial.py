@@ -16,7 +16,7 @@ from pyserini_ance.encoders.ance import read_ance
 from pyserini_ance.encoders.config import START_SETTINGS, EncoderConfig, is_saved, keys_of, tower_folder
 from pyserini_ance.encoders.dpr import read_dpr
 from pyserini_ance.encoders.encoder import Encoder
-from pyserini_ance.encoders.hub import find_model, is_local, resolve_model
+from pyserini_ance.encoders.hub import find_model, is_local, model_file, resolve_model
 from pyserini_ance.encoders.load_save import check_settings, encoder_of, load_tokenizer, saved_layers
 from pyserini_ance.encoders.sentence_transformers_files import (
     check_similarity,
@@ -34,9 +34,14 @@ if TYPE_CHECKING:
 TOKENIZER_FILES = ("tokenizer.json", "vocab.*", "*.model")
 
 
-def initial_encoder(config: EncoderConfig, seed: int, device: str = "cpu") -> Encoder:
-    """The encoder that a recipe starts from. Layers that its weights lack by design are drawn from `seed`."""
-    of_towers: list[Sequence[Side]] = [SIDES] if config.tied else [[side] for side in SIDES]
+def initial_encoder(
+    config: EncoderConfig, seed: int, device: str = "cpu", side: Side | None = None
+) -> Encoder:
+    """The encoder that a recipe starts from. Layers that its weights lack by design are drawn from `seed`.
+
+    With `side`, the one tower of a tied encoder may be DPR's of that side.
+    """
+    of_towers = [sorted(SIDES, key=lambda one: one != side)] if config.tied else [[one] for one in SIDES]
     sources = [_source(config, sides[0]) for sides in of_towers]
     tokenizers = [_tokenizer(config, one, sides[0]) for one, sides in zip(sources, of_towers, strict=True)]
     layers: modules.Layers = {}
@@ -105,7 +110,9 @@ def _tokenizer_source(config: EncoderConfig, source: str, side: Side) -> str:
     source = tower_source(source, side)
     path = Path(source)
     if not path.exists():
-        return source
+        names = ("tokenizer_config.json", "tokenizer.json")
+        has_own = any(model_file(source, name, download=True) for name in names)
+        return source if has_own else adapter_base(source) or source
     for folder in (path, path.parent) if path.name in released.TEVATRON_FOLDER.values() else (path,):
         if any(path for pattern in TOKENIZER_FILES for path in folder.glob(pattern)):
             return str(folder)

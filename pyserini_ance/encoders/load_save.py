@@ -228,12 +228,12 @@ def _load(config: EncoderConfig, folder: Path, device: str, new: Mapping[str, An
         layers = complete(merged, new, torch.Generator(), str(folder))
     else:
         with utf8_path(folder) as path:
-            folders = [path / name for name in groups]
-            for tower, sides in zip(folders, groups.values(), strict=True):
-                check_weight_files(str(tower))
-                layers |= complete(saved_layers(tower, sides), new, torch.Generator(), str(tower))
-            sources = zip(folders, groups.values(), strict=True)
-            loaded = [load_tokenizer(tower_source(str(tower), sides[0])) for tower, sides in sources]
+            loaded = []
+            for name, sides in groups.items():
+                tower = str(path / name)
+                check_weight_files(tower)
+                layers |= complete(saved_layers(path / name, sides), new, torch.Generator(), tower)
+                loaded.append(load_tokenizer(tower_source(tower, sides[0])))
     return encoder_of(config, layers, loaded, device)
 
 

@@ -93,14 +93,22 @@ def is_decoder(config: Mapping[str, Any]) -> bool:
 
 
 def check_code(source: str, config: Mapping[str, Any]) -> None:
-    """Raise ValueError for a model whose class transformers lacks: code from a repository is never run."""
+    """Raise ValueError for a model whose class transformers lacks, and warn of a decoder that has another,
+    too: code from a repository is never run."""
     from transformers import CONFIG_MAPPING
 
     model_type = config.get("model_type")
-    if "AutoModel" in config.get("auto_map", {}) and model_type not in CONFIG_MAPPING:
+    if "AutoModel" not in config.get("auto_map", {}):
+        return
+    if model_type not in CONFIG_MAPPING:
         raise ValueError(
             f"{source} has code of its own (auto_map in config.json), which is not run; choose a model whose "
             f"type transformers {version('transformers')} knows: {model_type!r} is none"
+        )
+    if is_decoder(config) and config.get("is_causal", True):
+        log.warning(
+            f"{source} has code of its own (auto_map in config.json), which is not run: vectors are those of "
+            f"transformers' {model_type}. If its tokens attend both ways, encoder.bidirectional lets them"
         )
 
 
@@ -117,6 +125,8 @@ def warn_about_settings(
 
     only: keys of `tokenization`, for weights of which no others are used.
     """
+    if form is DPR and encoder.tied:
+        log.warning(f"{source} is DPR's tower of one side; texts of the other side need the other tower")
     reads = {**form.reads, **(form.documents if _called(_TABLE["of_documents"], source) else {})}
     expected = {f"tokenization.{key}": reads[key] for key in (reads if only is None else only)}
     for key, value in {**expected, **(form.vectors if only is None else {})}.items():

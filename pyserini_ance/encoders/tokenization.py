@@ -198,8 +198,8 @@ class TextTokenizer:
         import tokenizers
 
         settings, template = self.settings, self.settings.side(side).template
-        values = ["stripped fields", settings.lowercase, settings.prefix_space, settings.max_characters]
-        values.append(template)
+        of_both = [settings.lowercase, settings.prefix_space, settings.max_characters]
+        values = ["stripped fields", *of_both, template]
         if settings.lowercase and SPECIAL.search(template):
             values.append("special tokens keep their case")
         own = self.tokenizers[side].backend_tokenizer.to_str()

@@ -19,7 +19,7 @@ class Tower(nn.Module):
     """The modules of a sentence-transformers model: a Transformer and what makes a vector of its tokens, or a
     StaticEmbedding, the mean of the tokens' vectors.
 
-    What follows the Transformer computes in fp32, whatever its own precision.
+    What follows the Transformer computes in fp32, whatever its own precision; in training, a Dense autocasts.
     """
 
     def __init__(self, layers: Sequence[nn.Module], truncate_dim: int | None = None):

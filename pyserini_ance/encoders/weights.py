@@ -94,10 +94,16 @@ def check_sizes(report: Mapping[str, Any], source: str) -> None:
         )
 
 
-def check_vocabulary(tokenizer: "PreTrainedTokenizerBase", models: Iterable[Any], name: str) -> None:
-    """Raise ValueError if a tokenizer has ids for which one of the `models` of transformers has no
-    embedding."""
-    ids = max(tokenizer.get_vocab().values()) + 1
+def check_vocabulary(
+    tokenizer: "PreTrainedTokenizerBase", models: Iterable[Any], name: str, read: Iterable[int] = ()
+) -> None:
+    """Raise ValueError if a tokenizer has ids for which one of the `models` of transformers has no embedding.
+
+    Special tokens that are not put around texts need none (Gemma 3's of an image), but those that are `read`.
+    """
+    unread = {number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
+    unread -= {*tokenizer("")["input_ids"], tokenizer.pad_token_id, *read}
+    ids = max(set(tokenizer.get_vocab().values()) - unread) + 1
     for model in models:
         embeddings = model.get_input_embeddings()
         if isinstance(embeddings, torch.nn.Embedding) and embeddings.num_embeddings < ids:

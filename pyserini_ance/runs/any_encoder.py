@@ -27,8 +27,8 @@ def load_any_encoder(
     """
     source = encoder_source(model)
     if not is_saved(source):
-        settings = encoder_settings(model, given)
-        return initial_encoder(read_settings(EncoderConfig, settings, f"encoder {source}"), 0, device)
+        settings = foreign_settings(source, given or {})
+        return initial_encoder(read_settings(EncoderConfig, settings, f"encoder {source}"), 0, device, side)
     if given:
         raise ValueError(
             f"{', '.join(given)} cannot be set: {model} has the settings of its encoder; remove the arguments"

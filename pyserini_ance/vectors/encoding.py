@@ -79,8 +79,6 @@ class ShardedVectors:
     has just encoded it, or None.
     """
 
-    dtype = np.dtype(np.float32)
-
     def __init__(self, shards: Sequence[np.ndarray], rank: int = 0, held: torch.Tensor | None = None):
         self.shards, self.held = tuple(shards), held
         self._starts = np.cumsum([0, *map(len, self.shards)])

@@ -13,7 +13,7 @@ import torch
 
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.encoder import check_finite, to_device
-from pyserini_ance.encoders.hardware import cpu_has_fast_bf16, resolve_precision
+from pyserini_ance.encoders.hardware import processor, resolve_precision
 from pyserini_ance.storage.progress import progress_bar
 from pyserini_ance.vectors.bf16_scan import CpuScan, DeviceScan, best_of_candidates
 from pyserini_ance.vectors.faiss_library import import_faiss
@@ -135,7 +135,7 @@ def searcher(documents: np.ndarray | torch.Tensor, backend: Backend, device: str
     if resolve_backend(backend, device) == "faiss":
         array = np.asarray(documents, np.float32)
         fp32 = partial(_search_by_faiss, array, world)
-        if backend != "auto" or not array.flags.c_contiguous or not cpu_has_fast_bf16():
+        if backend != "auto" or not array.flags.c_contiguous or not processor().has_fast_bf16:
             return fp32
         size = max(1, NUMBERS_IN_CACHE // max(1, array.shape[1]))
         return partial(_search_by_bf16, CpuScan, as_tensor(array), world, size, fp32)

@@ -74,3 +74,20 @@ def release(tiny_roberta, tmp_path):
         return folder
 
     return write
+
+
+@pytest.fixture
+def to_hub(tmp_path, monkeypatch):
+    """Put a folder into the hub's cache, which is empty before."""
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+
+    def put(folder, name):
+        cache = tmp_path / "cache" / f"models--{name.replace('/', '--')}"
+        (cache / "refs").mkdir(parents=True)
+        (cache / "refs" / "main").write_text("0" * 40)
+        shutil.copytree(folder, cache / "snapshots" / ("0" * 40))
+
+    return put

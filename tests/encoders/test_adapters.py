@@ -78,7 +78,7 @@ def test_merged_adapters_of_a_family_give_vectors_as_trained(tmp_path, start, ba
 
 
 @pytest.mark.parametrize("more", [{}, {"modules_to_save": ["norm"]}, {"trainable_token_indices": [7]}])
-def test_an_adapter_of_peft_alone_is_added_to_its_base(start, saved, tmp_path, more):
+def test_an_adapter_of_peft_alone_is_added_to_its_base(start, saved, to_hub, tmp_path, more):
     base = make_family(tmp_path / "base", "Qwen3")
     model = AutoModel.from_pretrained(base)
     lora = LoraConfig(r=2, target_modules=["q_proj"], init_lora_weights=False, **more)
@@ -94,8 +94,9 @@ def test_an_adapter_of_peft_alone_is_added_to_its_base(start, saved, tmp_path, m
     assert not np.allclose(encoder.encode(TEXTS), start(base, **settings).encode(TEXTS), atol=0.01)
     assert_the_same(saved(encoder), encoder)
     last = {"pooling": "lasttoken"}
-    loaded = (load_any_encoder(tmp_path / name, given=last) for name in ("peft", "merged"))
-    np.testing.assert_allclose(*(each.encode(TEXTS) for each in loaded), atol=1e-6)
+    to_hub(tmp_path / "peft", "org/lora")  # as repllama: without a tokenizer
+    of_folder, of_hub = (load_any_encoder(name, given=last) for name in (tmp_path / "merged", "org/lora"))
+    np.testing.assert_allclose(of_folder.encode(TEXTS), of_hub.encode(TEXTS), atol=1e-6)
 
 
 def test_a_checkpoint_holds_what_is_trained_and_merges_by_the_formula(based, published, tiny_bert):

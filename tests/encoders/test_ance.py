@@ -3,7 +3,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from helpers.released_checkpoints import weights_of
+from helpers.released_checkpoints import HEAD, weights_of
 from safetensors.torch import load_file, save_file
 from transformers import RobertaModel
 
@@ -11,7 +11,6 @@ from pyserini_ance.encoders.ance import STOCK_FILE, write_ance
 from pyserini_ance.encoders.config import SIDE_FILE, TOWERS
 from pyserini_ance.encoders.load_save import load_encoder
 
-HEAD = ["embeddingHead.weight", "embeddingHead.bias", "norm.weight", "norm.bias"]
 DIMENSIONS = [16, 768]
 LOST = {"linear.bias": "2_Dense", "norm.weight": "3_LayerNorm", "encoder.layer.0.output.dense.bias": "."}
 

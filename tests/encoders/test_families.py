@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -154,3 +155,10 @@ def test_code_of_a_repository_is_never_run(tiny_bert, tmp_path, start, saved, fo
     (folder / "config.json").write_text(json.dumps(changed))
     with pytest.raises(ValueError, match="has code of its own .*, which is not run; .* 'own' is none"):
         start(folder)
+
+
+def test_of_a_decoder_with_code_of_its_own_transformers_class_encodes(family, start, caplog):
+    file = Path(family("Qwen3")) / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "auto_map": {"AutoModel": "code.Model"}}))
+    start(file.parent, pooling="lasttoken")
+    assert "which is not run: vectors are those of transformers' qwen3" in caplog.text

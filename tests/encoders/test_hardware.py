@@ -22,7 +22,9 @@ def own_processor(monkeypatch):
 @pytest.mark.parametrize("capabilities", CPUS)
 def test_bf16_needs_bf16_products(monkeypatch, capabilities):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
-    assert hardware.cpu_has_fast_bf16() is any(capabilities.get(name) for name in ("avx512_bf16", "amx_bf16"))
+    assert hardware.processor().has_fast_bf16 is any(
+        capabilities.get(name) for name in ("avx512_bf16", "amx_bf16")
+    )
 
 
 @pytest.mark.parametrize("has_bf16, capability, chosen", GPUS, ids=["Ampere", "Turing", "Volta", "Pascal"])
@@ -41,16 +43,17 @@ def test_amds_processors_are_known_by_family(tmp_path, monkeypatch, vendor, fami
         one = f"vendor_id\t: {vendor}\ncpu family\t: {family}\nmodel name\t: any\n\n"
         (tmp_path / "cpuinfo").write_text(f"processor\t: 0\n{one}processor\t: 1\n{one}")
     monkeypatch.setattr(hardware, "_amd_family", hardware._amd_family.__wrapped__)
-    assert (hardware.cpu_is_amd(), hardware.cpu_prefers_eager_attention()) == (is_amd, is_eager)
+    assert bool(hardware.processor().amd_family) == is_amd
+    assert hardware.cpu_prefers_eager_attention() == is_eager
 
 
 @pytest.mark.parametrize("name, states", STATES.items())
 def test_the_environment_chooses_the_processor(monkeypatch, name, states):
     monkeypatch.setenv(hardware.PROCESSOR_SETTING, name)
-    eager, bf16 = hardware.cpu_prefers_eager_attention(), hardware.cpu_has_fast_bf16()
-    assert (hardware.cpu_is_amd(), eager, bf16) == states
+    is_amd, bf16 = bool(hardware.processor().amd_family), hardware.processor().has_fast_bf16
+    assert (is_amd, hardware.cpu_prefers_eager_attention(), bf16) == states
     assert hardware.resolve_precision("auto", "cpu") == ("bf16" if states[2] else "fp32")
     assert len(hardware.PROCESSORS) == 5
     monkeypatch.setenv(hardware.PROCESSOR_SETTING, "zen")
     with pytest.raises(ValueError, match="PYSERINI_ANCE_PROCESSOR is 'zen'; expected one of plain, amx, "):
-        hardware.cpu_is_amd()
+        hardware.processor()

@@ -16,6 +16,7 @@ from transformers import BertModel, BertTokenizer
 
 from pyserini_ance.encoders.initial import initial_encoder, initial_tokenizer
 from pyserini_ance.encoders.load_save import load_encoder
+from pyserini_ance.runs.any_encoder import load_any_encoder
 
 SEED = 1
 PAIR = {"query": {"length_tokens": 24}, "document": {"length_tokens": 48, "template": "{title} [SEP] {text}"}}
@@ -81,8 +82,15 @@ def test_dpr_folders(dpr_folders, expected, start, saved, records, caplog):
     assert_same_vectors(load_encoder(folder), expected, records)
     assert BertModel.from_pretrained(folder / "documents").config.model_type == "bert"
     assert caplog.messages == []
+    lengths = {"length_tokens": {side: one["length_tokens"] for side, one in PAIR.items()}}
+    alone = load_any_encoder(context, side="document", given=lengths)
+    assert np.array_equal(alone.encode(records, "document"), started.encode(records, "document"))
+    with pytest.raises(ValueError, match="is a DPR encoder of the query side; set encoder.model to"):
+        load_any_encoder(question, side="document")
     with pytest.raises(ValueError, match="is a DPR encoder of the document side; set encoder.model to"):
         start(context)
+    start(question)
+    assert "question-multi is DPR's tower of one side; texts of the other side need" in caplog.text
 
 
 @pytest.mark.parametrize(("tower", "prefix"), [("question", QUESTION), ("context", CONTEXT)])

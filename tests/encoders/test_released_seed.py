@@ -6,7 +6,6 @@ from helpers.released_checkpoints import HEAD, SEED_BEFORE, assert_same_vectors,
 
 from pyserini_ance.encoders.load_save import load_encoder
 
-SEED = 1
 SEED_SHAPE = {
     "vocab_size": "vocab_size", "hidden_size": "encoder_embed_dim", "num_hidden_layers": "encoder_layers",
     "num_attention_heads": "encoder_attention_heads", "intermediate_size": "encoder_ffn_embed_dim",

@@ -1,7 +1,6 @@
 """Models that sentence-transformers has written, as start encoders: its own vectors, or a refusal."""
 
 import json
-import shutil
 from functools import partial
 from typing import get_args
 
@@ -197,23 +196,6 @@ def test_the_document_tower_has_the_settings_of_its_model(transformer, save):
     assert encoder.config.normalize == "query"
     model = opened(document)
     np.testing.assert_allclose(encoder.encode(TEXTS, "document"), model.encode_document(TEXTS), atol=1e-5)
-
-
-@pytest.fixture
-def to_hub(tmp_path, monkeypatch):
-    """Put a folder into the hub's cache, which is empty before."""
-    from huggingface_hub import constants
-
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-
-    def put(folder, name):
-        cache = tmp_path / "cache" / f"models--{name.replace('/', '--')}"
-        (cache / "refs").mkdir(parents=True)
-        (cache / "refs" / "main").write_text("0" * 40)
-        shutil.copytree(folder, cache / "snapshots" / ("0" * 40))
-
-    return put
 
 
 def test_a_model_of_the_hub_with_weights_in_folders(transformer, save, to_hub):

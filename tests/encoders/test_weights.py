@@ -46,9 +46,9 @@ def adapter_alone(folder) -> None:
         path.unlink()
 
 
-def with_new_word(folder) -> None:
+def with_new_word(folder, **how) -> None:
     extended = AutoTokenizer.from_pretrained(folder)
-    extended.add_tokens(["newword"])
+    extended.add_tokens(["newword"], **how)
     extended.save_pretrained(folder)
 
 
@@ -76,3 +76,15 @@ def test_unfit_files_are_refused_by_name(tmp_path, request, monkeypatch, start, 
     change(folder)
     with pytest.raises(error, match=message):
         load(str(folder))
+
+
+def test_a_special_token_that_no_text_gets_needs_no_embedding(tmp_path, tiny_bert):
+    """As Gemma 3's of an image; one for padding is read."""
+    folder = shutil.copytree(tiny_bert, tmp_path / "model")
+    with_new_word(folder, special_tokens=True)
+    assert encoder(str(folder)).encode(["a text"]).shape == (1, 32)
+    padded = AutoTokenizer.from_pretrained(folder)
+    padded.pad_token = "newword"
+    padded.save_pretrained(folder)
+    with pytest.raises(ValueError, match=IDS):
+        encoder(str(folder))

@@ -179,7 +179,7 @@ def whole() -> np.ndarray:
 @pytest.mark.parametrize("cuts", [[], [20], [0], [7], [0, 3, 3, 19], [1, 2, 20, 20]])
 def test_reads_like_an_array(whole, cuts):
     vectors, rng = ShardedVectors(np.split(whole, cuts)), np.random.default_rng(len(cuts))
-    assert (len(vectors), vectors.shape, vectors.dtype) == (20, (20, 3), np.float32)
+    assert (len(vectors), vectors.shape) == (20, (20, 3))
     for start, stop in [*rng.integers(-25, 26, (200, 2)).tolist(), (None, None), (3, None), (None, -4)]:
         for step in (None, 1, 3, -2):
             np.testing.assert_array_equal(vectors[start:stop:step], whole[start:stop:step])
