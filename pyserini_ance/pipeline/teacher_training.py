@@ -45,6 +45,7 @@ from pyserini_ance.negatives.table import PADDING, NegativeTable, promoted_in
 from pyserini_ance.negatives.teachers.cross_encoder import load_model, model_digest
 from pyserini_ance.pipeline.refresher_process import MOST_LAST_WORDS, subprocess_environment
 from pyserini_ance.random_streams import random_stream
+from pyserini_ance.recipe.components import SettingError
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.trained_teacher import TRAINED, TrainedTeacher
 from pyserini_ance.refresher.mined_tables import mine_table
@@ -61,14 +62,13 @@ if TYPE_CHECKING:
     from sentence_transformers import CrossEncoder
 
 log = logging.getLogger(__name__)
-MODULE = "pyserini_ance.pipeline.teacher_training"
+COMMAND = [sys.executable, "-m", "pyserini_ance.pipeline.teacher_training"]
 WARMUP_SHARE = 0.1  # as in sentence-transformers' examples
 LOG_EVERY_STEPS = 10
 CHECKPOINTS = 10  # of a training
+NEEDS_NEW_RECIPE = 3  # an exit code
 ABOUT = "pyserini_ance_teacher.json"
-OTHER_WEIGHTS = (
-    "start from another cross-encoder or encoder: teachers.NAME.init_from={model: FOLDER-OR-HUB-NAME}"
-)
+OTHER_WEIGHTS = "start from another cross-encoder or encoder: teachers.NAME.init_from=FOLDER-OR-HUB-NAME"
 
 
 def train_teacher_of_run(
@@ -77,7 +77,8 @@ def train_teacher_of_run(
     """Train `teachers.NAME` on what `result` finds, the checkpoint that its stage has ended with.
 
     What a killed run has mined, or trained to the end, is used again. Called by all processes. Raises
-    RuntimeError with the subprocess's message if training fails.
+    RuntimeError with the subprocess's message if training fails, SettingError if that
+    tells that it would fail again.
     """
     if world.on_main(lambda: (run.teachers / name).exists()):
         return
@@ -123,7 +124,7 @@ def _train_in_subprocess(recipe: Recipe, name: str, run: RunDir, data: PreparedD
     gc.collect()
     folder, cache = str(run.folder.absolute()), str(recipe.cache.absolute())
     device = torch.device(world.device)
-    command = [*teacher_command(), folder, name, cache, data.collection.digest, device.type]
+    command = [*COMMAND, folder, name, cache, data.collection.digest, device.type]
     # The threads of all processes of this host, which wait for the subprocess.
     local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     environment = subprocess_environment(recipe.threads and recipe.threads * local)
@@ -151,11 +152,8 @@ def _train_in_subprocess(recipe: Recipe, name: str, run: RunDir, data: PreparedD
             process.kill()  # after an error or Ctrl-C in this process; no effect on one that has ended
     if code:
         ended = f"killed by signal {-code}" if code < 0 else f"exit code {code}, see its messages above"
-        raise RuntimeError(f"teachers.{name} could not be trained: {reason or ended}")
-
-
-def teacher_command() -> list[str]:
-    return [sys.executable, "-m", MODULE]
+        kind = SettingError if code == NEEDS_NEW_RECIPE else RuntimeError
+        raise kind(f"teachers.{name} could not be trained: {reason or ended}")
 
 
 class MinedLists:
@@ -223,11 +221,11 @@ def train_teacher(
     same weights. They and its data are next to `folder`, in `.NAME.training`, until training has ended.
 
     source: an encoder, which gets a new head, or a cross-encoder with one score, which is trained further.
-    Raises FileExistsError if `folder` is not empty, RuntimeError if the loss is not finite, ValueError for
-    weights that are of no cross-encoder, or if no query has a candidate.
+    Raises FileExistsError if `folder` is not empty, SettingError if the loss is not finite, for weights that
+    are of no cross-encoder, or if no query has a candidate.
     """
     if not len(lists.queries):
-        raise ValueError("no training query has a candidate left to train on; raise top_k, or loosen filters")
+        raise SettingError("no query has a candidate left to train on; raise top_k, or loosen filters")
     work = folder.with_name(f".{folder.name}.training")
     steps = teacher.steps_over(len(lists.queries))
     sides = recipe.encoder.tokenization
@@ -262,10 +260,10 @@ def check_start(source: str) -> None:
     check_weight_files(source)
     config = AutoConfig.from_pretrained(source)
     if type(config) not in MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING:
-        raise ValueError(f"{source} is a {config.model_type}, which cannot score pairs; {OTHER_WEIGHTS}")
+        raise SettingError(f"{source} is a {config.model_type}, which cannot score pairs; {OTHER_WEIGHTS}")
     (architecture, *_) = config.architectures or [""]
     if architecture.endswith("ForSequenceClassification") and config.num_labels != 1:
-        raise ValueError(f"{source} gives {config.num_labels} scores per pair, expected one; {OTHER_WEIGHTS}")
+        raise SettingError(f"{source} gives {config.num_labels} scores per pair, not one; {OTHER_WEIGHTS}")
 
 
 def _new_model(source: str, length_tokens: int, seed: int, device: str, scratch: Path) -> "CrossEncoder":
@@ -281,7 +279,7 @@ def _new_model(source: str, length_tokens: int, seed: int, device: str, scratch:
     body = f"{model.base_model_prefix}."
     missing = [name for name in loading["missing_keys"] if name.startswith(body) and "pooler" not in name]
     if missing:
-        raise ValueError(
+        raise SettingError(
             f"{source} lacks {len(missing)} weights of a {type(model).__name__}, such as {missing[0]}; "
             f"{OTHER_WEIGHTS}"
         )
@@ -334,7 +332,7 @@ def _train(
         per_device_train_batch_size=teacher.batch_queries * (1 + num_negatives),
         learning_rate=teacher.learning_rate,
         warmup_steps=math.ceil(WARMUP_SHARE * steps),
-        seed=recipe.seed,
+        seed=recipe.seed % 2**32,  # as numpy takes
         bf16=precision == "bf16",
         fp16=precision == "fp16",
         use_cpu=device == "cpu",
@@ -358,7 +356,7 @@ def _train(
         loss = trainer.train(resume_from_checkpoint=_last_checkpoint(work / origin)).training_loss
     if not math.isfinite(loss):
         remove_unless_leased(work)  # a training that goes on from these checkpoints would end the same way
-        raise RuntimeError(
+        raise SettingError(
             f"the teacher's mean loss is {loss}; lower its learning rate (now {teacher.learning_rate})"
         )
 
@@ -415,7 +413,7 @@ def main() -> int:
         train_teacher(lists, source, teacher, recipe, device, run.teachers / name)
     except (ValueError, OSError, RuntimeError) as error:
         print(text_of(error))
-        return FAILED
+        return NEEDS_NEW_RECIPE if isinstance(error, SettingError) else FAILED
     return 0
 
 

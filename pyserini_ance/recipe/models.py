@@ -142,8 +142,8 @@ class Recipe(Settings):
     """Who starts the refresher of `mode: async`: the training command (`subprocess`), on the GPU after
     training's, or else on training's; or you with `pyserini-ance refresh` (`external`)."""
     save_total_limit: PositiveInt = 1
-    """The number of newest checkpoints to keep of each stage, besides its best and those that are still
-    needed or read."""
+    """The number of newest checkpoints to keep of each stage, besides its result and those that are
+    still needed or read."""
     threads: PositiveInt | None = None
     """CPU threads of each training process, and of the refresher's; null: torch's choice."""
     seed: int = Field(default=42, ge=0, lt=2**63)

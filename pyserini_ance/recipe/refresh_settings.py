@@ -21,7 +21,7 @@ class ProductSettings(Settings):
     ] = None
     """With `mode: async`, when the result is adopted: at the first step that finds it ready (`when_ready`),
     or exactly this many steps after its checkpoint, which gives the same weights in every run; null: after
-    `every_steps` steps."""
+    `every_steps` steps; of `evaluate`: as `refresh.adopt`, if that is set."""
 
     @property
     def lag_steps(self) -> int | None:
@@ -124,9 +124,7 @@ class Refresh(ProductSettings):
     def staleness_steps(self) -> int:
         """The greatest age, in steps, of the checkpoint whose negatives a step trains on; training waits for
         newer ones."""
-        if self.lag_steps is None:
-            return 2 * self.every_steps
-        return self.every_steps + self.lag_steps - 1
+        return self.every_steps + (self.every_steps if self.lag_steps is None else self.lag_steps - 1)
 
 
 class Evaluate(ProductSettings):

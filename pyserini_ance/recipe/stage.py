@@ -221,6 +221,12 @@ class Stage(Settings):
             return self.evaluate.keep_best
         return step == self.steps or step % self.evaluate.every_steps == 0
 
+    def checkpoint_is_due(self, step: int) -> bool:
+        """Whether the weights before step `step` (from 0) are saved, also without an interruption."""
+        every = self.save_every_steps
+        is_saved = step == self.steps or bool(step and every and step % every == 0)
+        return is_saved or self.refresh_is_due(step) or self.evaluation_is_due(step)
+
     @model_validator(mode="after")
     def check_terms(self) -> "Stage":
         for name, term in self.terms.items():

@@ -209,10 +209,13 @@ def prune_stage(
 ) -> None:
     """Remove checkpoints and vectors of `stage` that are neither needed, nor read, nor kept by the recipe.
 
-    `checkpoints` and `vectors` are the steps whose checkpoints and vectors training still needs.
+    `checkpoints` and `vectors` are the steps whose checkpoints and vectors training still needs. Those of an
+    interruption are not kept.
     """
     complete = complete_steps(run.checkpoints, stage)
-    needed = {run.checkpoint(stage, step) for step in checkpoints} | set(complete[-recipe.save_total_limit :])
+    is_due = recipe.stages[stage].checkpoint_is_due
+    due = [folder for folder in complete if not (step := step_of(folder.name)) or is_due(step)]
+    needed = {run.checkpoint(stage, step) for step in checkpoints} | set(due[-recipe.save_total_limit :])
     read = {run.checkpoint(stage, step) for step in vectors}
     in_use = {Checkpoint.open(f, verify=False).document_weights[:16] for f in complete if f in read}
     if vectors:  # a teacher's vectors serve all refreshes

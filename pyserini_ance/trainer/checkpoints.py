@@ -48,11 +48,6 @@ class StageCheckpoints:
     def __post_init__(self) -> None:
         self.stage = self.recipe.stages[self.name]
 
-    def are_due(self, step: int) -> bool:
-        """Whether the weights before step `step` are saved even if nothing is made from them."""
-        every = self.stage.save_every_steps
-        return step == self.stage.steps or bool(step and every and step % every == 0)
-
     def publish(self, progress: TrainingProgress) -> Checkpoint:
         """Publish the weights in memory, which are those of `progress`."""
         if self.whole:

@@ -231,7 +231,7 @@ class StageTrainer:
         is_due = any(queue.is_due(step) for queue in self.queues)
         tables_before, published = dict(self.negatives.table_steps), self.resumable
         checkpoint: Checkpoint | None = None
-        if is_due or self.checkpoints.are_due(step):
+        if is_due or self.stage.checkpoint_is_due(step):
             self._report_steps()
             checkpoint = self.checkpoints.publish(published)
 

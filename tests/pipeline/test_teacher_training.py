@@ -58,7 +58,7 @@ def recipe(small_recipe) -> Recipe:
 
 def run_of(recipe: Recipe, folder: Path, resume: bool = False, python: Sequence[str] = ()) -> None:
     if python:  # starts the subprocess, instead of a new interpreter: fixture `forked_python`
-        teacher_training.teacher_command = lambda: [*python, "-m", teacher_training.MODULE]
+        teacher_training.COMMAND = [*python, *teacher_training.COMMAND[-2:]]
     experiment.train(recipe, folder, resume=resume)
 
 
@@ -220,7 +220,7 @@ def test_a_model_that_is_no_cross_encoder_is_refused_before_the_data_is_read(tmp
     two = BertForSequenceClassification(BertConfig.from_pretrained(tiny_bert, num_labels=2))
     two.save_pretrained(tmp_path)
     start = f"teachers.ranker-1.init_from={tmp_path}"
-    with pytest.raises(ValueError, match="gives 2 scores per pair, expected one"):
+    with pytest.raises(ValueError, match="gives 2 scores per pair, not one"):
         check_before_reading(load("demo/ar2", start))
     CLIPConfig().save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="is a clip, which cannot score pairs; start from another"):
@@ -293,4 +293,5 @@ def test_a_teacher_that_cannot_be_trained_ends_the_run(small_recipe, run_process
     (end,) = run_processes.ends(1, run_of, recipe, tmp_path / "run", False, forked_python, join=False)
     assert "teachers.first could not be trained: the teacher's mean loss is nan" in end["error"]
     assert "lower its learning rate" in (tmp_path / "run" / "error.txt").read_text()
+    assert read_json(tmp_path / "run" / "state.json")["needs_new_recipe"]
     assert not any((tmp_path / "run" / "teachers").iterdir())

@@ -61,6 +61,12 @@ def test_the_newest_and_the_needed_checkpoints_stay(run, keep, needed, steps):
     assert names(run.checkpoints) == [f"a-{step:08d}" for step in steps]
 
 
+def test_a_checkpoint_of_an_interruption_takes_no_place(run):
+    every = {"a": {**RECIPE["stages"]["a"], "refresh": {"every_steps": 2}}}
+    prune(run, save_total_limit=2, stages=every)
+    assert names(run.checkpoints) == ["a-00000002", "a-00000004"]
+
+
 def test_vectors_of_every_precision_belong_to_their_weights(run):
     other = vectors(run, 4, precision="bf16")
     other.mkdir()
