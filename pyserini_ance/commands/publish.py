@@ -29,6 +29,8 @@ def main(
 
     RunDir.find(run).check()
     validate_repo_id(name)
+    if "/" not in name:
+        parsing.refuse(f"{name!r} has no owner; pass OWNER/{name}")
     folder = Path(encoder_source(run))
     write_model_card(RunDir.find(run), name)
     try:

@@ -1,13 +1,11 @@
 """`pyserini-ance rerank`: rerank the first hits of a ranking with a cross-encoder."""
 
-import logging
 from pathlib import Path
 from typing import Annotated
 
 from typer import Argument
 
-from pyserini_ance.commands import parsing
-from pyserini_ance.distributed.failures import interrupt_on_termination
+from pyserini_ance.commands import console, parsing
 
 FIRST = 100
 EXAMPLE = """pyserini-ance rerank runs/demo-ance --model cross-encoder/ms-marco-MiniLM-L6-v2 --first 20 100 \\
@@ -32,8 +30,7 @@ def main(
     time_first_stage: Annotated[int | None, parsing.count("N", "also time N searches with Pyserini")] = None,
 ) -> None:
     """Rerank the first hits of a ranking with a cross-encoder, and measure the result and its latency."""
-    logging.basicConfig(format="%(message)s")
-    interrupt_on_termination()
+    console.begin()
     from pyserini_ance.data.trec import read_qrels
     from pyserini_ance.distributed.world import device_of
     from pyserini_ance.encoders.cross_encoder_model import BATCH_PAIRS, CrossEncoderModel
