@@ -10,21 +10,21 @@ from measure_house import HERE, measured, rooms
 
 ROOMS = {
     "adapt": 1_524,
-    "commands": 1_369,
+    "commands": 1_368,
     "data": 4_737,
     "distributed": 370,
-    "encoders": 3_507,
+    "encoders": 3_523,
     "evaluation": 537,
     "negatives": 2_650,
-    "pipeline": 4_043,
-    "pyserini_bridge": 1_172,
-    "recipe": 2_398,
+    "pipeline": 4_044,
+    "pyserini_bridge": 1_202,
+    "recipe": 2_402,
     "refresher": 529,
     "reports": 1_509,
-    "runs": 1_101,
+    "runs": 1_104,
     "storage": 844,
-    "trainer": 3_000,
-    "vectors": 1_696,
+    "trainer": 2_995,
+    "vectors": 1_694,
     "top": 690,
 }
 WHOLE = {
@@ -35,7 +35,7 @@ WHOLE = {
     "lines of the reading path": 1_429,
     "modules that trainer/batch.py imports": 11,
     "lines of benchmarks": 5_477,
-    "lines of tests": 33_290,
+    "lines of tests": 33_286,
 }
 
 

@@ -1,6 +1,6 @@
 import ast
-import importlib.util
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -34,7 +34,6 @@ def test_the_readme_has_at_most_150_lines():
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
 
 
-ROOT = Path(__file__).parents[2]
 NOTES = sorted(path for path in (ROOT / "docs/lab-notes").glob("*.md") if path.name != "index.md")
 MEASURED = re.compile(r"^<!-- measured at ([0-9a-f]{7,40}):\s(.+?) -->$", re.MULTILINE | re.DOTALL)
 
@@ -48,14 +47,8 @@ def test_a_note_names_its_commit_and_its_code(note):
     assert not missing, f"{note}: the note is about {missing}, which is not there; name its code of today"
 
 
-HOOK = Path(__file__).parents[2] / "docs" / "hooks" / "recipe_reference.py"
-
-
 def test_every_key_has_a_description_and_every_link_a_heading():
-    spec = importlib.util.spec_from_file_location("recipe_reference", HOOK)
-    hook = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(hook)
-    page = hook.reference()
+    page = runpy.run_path(str(ROOT / "docs" / "hooks" / "recipe_reference.py"))["reference"]()
     rows = re.findall(r"^\| `(\w+)` \| (.+) \| (.+) \| (.*) \|$", page, re.MULTILINE)
     assert len(rows) == len(re.findall(r"^\| `", page, re.MULTILINE)) > 150
     assert [key for key, *_, meaning in rows if not meaning.strip()] == []

@@ -20,15 +20,7 @@ class Given(Snapshot):
 
 
 def candidates_of(
-    positives,
-    rows,
-    scores=None,
-    documents=(),
-    queries=(),
-    answers=(),
-    positive_scores=None,
-    anchor="query",
-    world=None,
+    positives, rows, scores=None, documents=(), queries=(), answers=(), positive_scores=None, anchor="query"
 ) -> Candidates:
     """Query q0, q1, ... has the document rows of `positives`; scores fall from 0 unless given."""
     pairs = [(query, document) for query, known in enumerate(positives) for document in known]
@@ -41,7 +33,7 @@ def candidates_of(
     columns = {"title": [""] * len(texts), "text": texts}
     collection = Collection(Texts([f"d{i}" for i in range(len(texts))], columns), {"train": split})
     data = PreparedData(collection, None, {}, "train", "")
-    snapshot = Given(None, "weights", data, Encoding(), None, "cpu", world or World())
+    snapshot = Given(None, "weights", data, Encoding(), None, "cpu", World())
     rows = np.asarray(rows, np.int32)
     scores = np.broadcast_to(-np.arange(rows.shape[1]), rows.shape) if scores is None else np.asarray(scores)
     given = None if positive_scores is None else lambda: np.asarray(positive_scores, np.float32)

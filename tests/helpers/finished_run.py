@@ -10,14 +10,9 @@ from pyserini_ance.storage.files import write_json
 
 
 def finished(
-    folder: Path,
-    recipe: Path,
-    rows: Mapping[str, float],
-    overrides: Sequence[str] = (),
-    beside: Mapping[str, float] | None = None,
-    name: str = "set/ance",
+    folder: Path, recipe: Path, rows: dict[str, float], overrides: Sequence[str] = (), name: str = "set/ance"
 ) -> Path:
-    """Rows but `bm25` and `untrained` are stages, with that RR@10 each; `beside` adds columns to the last."""
+    """Rows but `bm25` and `untrained` are stages, with that RR@10 each."""
     loaded = load(recipe, f"name={name}", "final_evaluation.measures=[RR@10]", *overrides)
     run = RunDir(folder)
     run.create(dump(loaded))
@@ -26,7 +21,6 @@ def finished(
     for row in made:
         if row["row"] not in ("bm25", "untrained"):
             row["train seconds"] = 1.0
-    made[-1] |= beside or {}
     head = {"recipe": name, "config_hash": config_hash(loaded), "measures": columns}
     export = {"command": "pyserini-ance search faiss --index RUN/index"}
     write_json(run.measures, {**head, "rows": made, "seconds": {}, "export": export})

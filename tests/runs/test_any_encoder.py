@@ -1,4 +1,4 @@
-from types import SimpleNamespace
+from unittest.mock import Mock
 
 import huggingface_hub
 import pytest
@@ -24,9 +24,7 @@ def test_a_run_is_its_model(tmp_path):
 
 
 def test_a_name_that_cannot_be_had_is_named(monkeypatch):
-    def unreachable(*arguments, **settings):
-        raise OSError("no route to host")
-
-    monkeypatch.setattr(huggingface_hub, "get_session", lambda: SimpleNamespace(head=unreachable))
+    session = Mock(**{"head.side_effect": OSError("no route to host")})
+    monkeypatch.setattr(huggingface_hub, "get_session", lambda: session)
     with pytest.raises(ConnectionError, match="encoder 'nosuch' is no folder here, .* cannot be reached"):
         load_any_encoder("nosuch")

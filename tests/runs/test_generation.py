@@ -57,8 +57,7 @@ def test_tables_of_other_weights_or_data_are_an_error(tmp_path, key):
         open_generation(tmp_path / "g", {**MADE_FROM, key: "c" * 64})
 
 
-def test_the_generation_before_is_the_last_complete_one_of_its_stage(tmp_path):
-    run = RunDir(tmp_path)
+def test_the_generation_before_is_the_last_complete_one_of_its_stage(run):
     assert newest_generation_before(run, "ance", 30) is None
     for stage, step in (("ance", 0), ("ance", 10), ("ance", 20), ("ance", 30), ("ance-b", 25)):
         publish(run.generation(stage, step))
@@ -109,9 +108,8 @@ def test_an_evaluation_of_other_weights_is_an_error(run):
 
 
 @pytest.fixture
-def ended(tmp_path) -> RunDir:
+def ended(run) -> RunDir:
     """Stage a has ended: a static table, and one of steps 0, 4 and 8, of which the last was not adopted."""
-    run = RunDir(tmp_path)
     for step in (0, 4, 8):
         publish_tables(run, "a", step, [0, 1] if step == 0 else [1])
     for step in (0, 4):

@@ -26,17 +26,11 @@ from pyserini_ance.trainer.batch import plan_batch
 DRAW = {"negatives": [{"kind": "ann", "top_k": 8, "num_negatives": 3}], "loss": {"kind": "nll", "scale": 0.1}}
 KL = {"kind": "kl", "scale": 0.5, "teacher_temperature": 3.0}
 DISTIL = {"negatives_from": "query", "teacher": {"kind": "student"}, "loss": KL, "weight": 0.5}
-
-
-@pytest.fixture
-def training(small_recipe, tmp_path):
-    terms = {"query": {**DRAW, "in_batch_negatives": True}, "distil": DISTIL}
-    return Training(small_recipe, tmp_path / "run", terms, steps=6, refresh={"every_steps": 4})
+TERMS = {"query": {**DRAW, "in_batch_negatives": True}, "distil": DISTIL}
 
 
 def test_the_loss_is_that_of_a_slow_loop(without_dropout, tmp_path):
-    terms = {"query": {**DRAW, "in_batch_negatives": True}, "distil": DISTIL}
-    training = Training(without_dropout, tmp_path / "run", terms, steps=1, refresh={"every_steps": 4})
+    training = Training(without_dropout, tmp_path / "run", TERMS, steps=1, refresh={"every_steps": 4})
     losses = Losses()
     training.train(callbacks=[losses])
     data, stage = training.data, training.recipe.stages["a"]
@@ -61,7 +55,8 @@ def test_the_loss_is_that_of_a_slow_loop(without_dropout, tmp_path):
     assert total == pytest.approx(terms["query"] + 0.5 * terms["distil"], rel=1e-6)
 
 
-def test_scores_are_published_with_the_tables_and_follow_the_student(training):
+def test_scores_are_published_with_the_tables_and_follow_the_student(small_recipe, tmp_path):
+    training = Training(small_recipe, tmp_path / "run", TERMS, steps=6, refresh={"every_steps": 4})
     training.train()
     scores = [open_generation(training.run.generation("a", step), {}).teacher_scores for step in (0, 4)]
     assert [sorted(one) for one in scores] == [["distil"], ["distil"]]

@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 import torch
 from helpers.stage_fixture import StopAt, Training
-from helpers.stages import LOSS
+from helpers.stages import LOSS, make_stage
 
 from pyserini_ance.pipeline.experiment import check_precision
 from pyserini_ance.recipe.term import Term
@@ -79,6 +79,5 @@ def test_what_no_scale_would_mend_stops_training():
 
 
 def test_training_on_a_cpu_refuses_fp16(small_recipe):
-    stage = {"steps": 1, "batch_queries": 1, "optimizer": {"learning_rate": 1e-3}, "terms": TERMS}
     with pytest.raises(ValueError, match="precision is fp16, but training is on the CPU"):
-        check_precision(small_recipe({"a": stage}, precision="fp16"))
+        check_precision(small_recipe({"a": make_stage(terms=TERMS)}, precision="fp16"))

@@ -78,14 +78,6 @@ class Stopped:
             publish_evaluation(self.run.evaluation("a", of), {"dev": 0.5}, self.weights[of], {})
             self.decided("evaluate", step, of, value=0.5)
 
-    def trained(self, *steps: int) -> None:
-        for step in steps:
-            self.log.metric("step", stage="a", step=step, loss=1.0)
-
-    def lose(self, *steps: int) -> None:
-        for step in steps:
-            shutil.rmtree(self.run.checkpoint("a", step))
-
     def refreshes(self, adoption_logs=None, world: World = World()) -> tuple:
         given = IDENTITY, world, lambda product: AsyncExecutor(self.run, None, "", World())
         return queues_of(self.run, "a", self.stage, *given, adoption_logs or {})
@@ -192,7 +184,7 @@ def test_what_was_made_of_a_checkpoint_serves_when_the_checkpoint_has_been_remov
     made.mined(0, 4)
     made.adopted((0, 0), (10, 4))
     made.measured((11, 4))
-    made.lose(4)
+    shutil.rmtree(made.run.checkpoint("a", 4))
     found, adoption = made.resume()
     assert found[0].step == 9 and (opened(adoption), opened(adoption, "dev")) == ([4, 8], [4, 8])
     assert {request.weights for request in adoption[0].pending} == {made.weights[4], made.weights[8]}

@@ -69,14 +69,10 @@ def test_the_server_reads_what_our_tower_reads(encoder, tmp_path, caplog, change
     assert compared == f"{server.host}: {cosines}, and 1.000 to 1.000 times their length"
 
 
-def normalized(vectors: np.ndarray, _: int) -> np.ndarray:
-    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-
-
 SCALED = r"1\.00000 with ours, and 0\.\d+ to 0\.\d+ times their length; expected 0\.999"
 WRONG = {
     "other weights": (lambda vectors, _: vectors[:, ::-1], r"a cosine of -?0\.\d+ to 0\.\d+ with ours"),
-    "normalized": (normalized, SCALED),
+    "normalized": (lambda vectors, _: vectors / np.linalg.norm(vectors, axis=1, keepdims=True), SCALED),
     "no numbers": (lambda vectors, _: vectors * np.nan, "a cosine of nan to nan"),
     "half of the numbers": (lambda vectors, _: vectors[:, :16], r"shape \(32, 16\); expected \(32, 32\)"),
     "too few": (lambda vectors, _: vectors[1:], r"shape \(31, 32\); expected \(32, 32\)"),
@@ -117,11 +113,10 @@ def test_a_server_that_is_always_too_slow_fails(encoder, tmp_path, monkeypatch):
 
 def test_a_server_that_dies_keeps_what_is_encoded(encoder, tmp_path):
     """It dies in the second window of 64 texts; the next server gets no text of the first."""
-    dying, message = (
-        (lambda vectors, number: 503 if number > 3 else vectors),
-        "answers: .*; what is encoded stays",
-    )
-    with embedding_server(encoder, dying) as server, pytest.raises(ConnectionError, match=message):
+    with (
+        embedding_server(encoder, lambda vectors, number: 503 if number > 3 else vectors) as server,
+        pytest.raises(ConnectionError, match="answers: .*; what is encoded stays"),
+    ):
         encoded(tmp_path / "http", encoder, server.url)
     assert written_windows(tmp_path / "http/0-of-1") == {(0, 64)}
     with pytest.raises(ConnectionError, match=rf"{server.host} cannot be reached"):

@@ -108,7 +108,8 @@ def test_a_score_that_is_no_finite_number_is_an_error_and_not_kept(context, valu
 
 def scored_by_all(world: World, folder, counts: list[int]) -> tuple[list[list[float]], list[int]]:
     """Scores of the first so many pairs, call after call, and the pairs that this process scored."""
-    found = candidates_of([[0], [2]], [[1, 2], [0, 1]], world=world)
+    found = candidates_of([[0], [2]], [[1, 2], [0, 1]])
+    found.snapshot.world = world
     found.snapshot.cache = folder
     context, asked = TeacherContext(found.snapshot), []
 

@@ -116,7 +116,8 @@ def test_a_filter_drops_or_promotes_what_a_judge_finds_relevant(context, prompt,
 
 
 def graded_by_all(world: World, folder: Path, url: str) -> list[float]:
-    found = candidates_of([[0], [2]], [[1, 2], [0, 1]], world=world)
+    found = candidates_of([[0], [2]], [[1, 2], [0, 1]])
+    found.snapshot.world = world
     found.snapshot.cache = folder
     context = TeacherContext(found.snapshot)
     rows = np.arange(6)
