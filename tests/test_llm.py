@@ -11,8 +11,6 @@ from pyserini_ance import llm
 from pyserini_ance.llm import Server, ask
 
 TEXTS = [f"text {number}" for number in range(20)]
-
-
 pytestmark = pytest.mark.usefixtures("quick_language_model")
 
 
@@ -39,13 +37,9 @@ def test_a_text_is_asked_for_once_and_answers_keep_their_order(journal):
     assert ask(server, TEXTS[:8], journal).new == 0  # without a server
 
 
-WRONG = {
-    "500": 500,
-    "429": 429,
-    "half a body": ("an answer", {"missing_bytes": 40}),
-    "half of the JSON": ("an answer", {"bytes": 30}),
-    "no choices": ("an answer", {"body": {"choices": []}}),
-}
+WRONG = {"500": 500, "429": 429, "half a body": ("an answer", {"missing_bytes": 40})}
+WRONG["half of the JSON"] = ("an answer", {"bytes": 30})
+WRONG["no choices"] = ("an answer", {"body": {"choices": []}})
 
 
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
@@ -221,14 +215,8 @@ def test_a_torn_line_is_repaired(journal):
 
 
 OWN = "http://localhost:8000/v1; a key belongs in the environment: OPENAI_API_KEY"
-ADDRESSES = {
-    "localhost:8000": OWN,
-    "ftp://a/v1": OWN,
-    "http://": OWN,
-    "https://me:secret@host/v1": OWN,
-    "https://host/v1?key=secret": OWN,
-    "http://localhost:80a/v1": "Port could not be .* '80a'",
-}
+URLS = ["localhost:8000", "ftp://a/v1", "http://", "https://me:secret@host/v1", "https://host/v1?key=secret"]
+ADDRESSES = {**dict.fromkeys(URLS, OWN), "http://localhost:80a/v1": "Port could not be .* '80a'"}
 
 
 @pytest.mark.parametrize("url", ADDRESSES)

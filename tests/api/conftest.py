@@ -3,18 +3,11 @@
 from collections.abc import Callable
 
 import pytest
+from helpers.stages import ANN, make_stage
 
 import pyserini_ance as pa
 
-ANN = {"kind": "ann", "top_k": 8}
-STAGE = {
-    "steps": 4,
-    "batch_queries": 4,
-    "optimizer": {"learning_rate": 1e-3},
-    "terms": {"query": {"negatives": [ANN], "loss": {"kind": "nll", "scale": 0.1}}},
-    "refresh": {"every_steps": 2},
-    "evaluate": {"every_steps": 4, "measure": "RR@10"},
-}
+STAGE = make_stage(ANN, refresh={"every_steps": 2}, evaluate={"every_steps": 4, "measure": "RR@10"})
 
 
 class Recorder(pa.TrainerCallback):

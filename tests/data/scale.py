@@ -89,17 +89,10 @@ def recipe_of(folder: Path) -> Any:
     splits = {of: {key: f"{folder}/{name}.{of}.tsv" for key, name in files.items()} for of in QUERIES}
     terms = {"query": {"negatives": [{"kind": "random"}], "loss": {"kind": "nll"}}}
     stage = {"steps": 1, "batch_queries": 32, "optimizer": {"learning_rate": 1e-5}, "terms": terms}
-    settings = {
-        "name": "scale",
-        "data": {"kind": "msmarco_passage", "corpus": str(folder / "collection.tsv"), "splits": splits},
-        "encoder": {"model": str(model_folder())},
-        "stages": {"a": stage},
-        "bm25": None,
-        "threads": 1,
-        "cache": str(folder / "cache"),
-        "device": "cpu",
-    }
-    return Recipe.model_validate(settings)
+    data = {"kind": "msmarco_passage", "corpus": str(folder / "collection.tsv"), "splits": splits}
+    settings = {"name": "scale", "data": data, "encoder": {"model": str(model_folder())}}
+    settings |= {"stages": {"a": stage}, "bm25": None, "threads": 1, "device": "cpu"}
+    return Recipe.model_validate({**settings, "cache": str(folder / "cache")})
 
 
 def work_of(part: str, folder: Path) -> Callable[[], object]:

@@ -14,8 +14,6 @@ QRELS = {"q1": {"d1": 2, "d3": 1, "d4": 0, "d5": 1}}
 RUN = {"q1": {"d1": 8.0, "d2": 9.0, "d3": 7.0, "d4": 1.0}}
 DCG = 2 / math.log2(3) + 1 / math.log2(4)
 IDEAL = 2 / math.log2(2) + 1 / math.log2(3) + 1 / math.log2(4)
-
-
 VALUES = {"nDCG@10": DCG / IDEAL, "nDCG@2": (2 / math.log2(3)) / (2 + 1 / math.log2(3))}
 VALUES |= {"RR": 1 / 2, "RR@10": 1 / 2, "RR@1": 0.0, "MRR@10": 1 / 2, "R@2": 1 / 3, "R@100": 2 / 3}
 VALUES |= {"P@4": 2 / 4, "P(rel=2)@4": 1 / 4, "AP": (1 / 2 + 2 / 3) / 3, "Success@1": 0.0}

@@ -24,20 +24,11 @@ from typing import Any
 os.fsync = lambda file: None
 # Most processes need these, and would import the last four in 2.7 s of processor time each; Pyserini would
 # start Java, whose threads a fork would lack.
-PRELOADED = [
-    "pytest",
-    "pyserini_ance.commands.console",
-    "pyserini_ance.commands.train",
-    "pyserini_ance.reports.finish",
-    "pyserini_ance.refresher.refresher",
-    "transformers.models.bert.modeling_bert",
-    "transformers.models.bert.tokenization_bert",
-    "sentence_transformers.sentence_transformer.modules",
-    "matplotlib.pyplot",
-    "openai",  # for Pyserini's encoders, as the next
-    "tiktoken",
-    "helpers.processes",
-]
+PRELOADED = ["pytest", "pyserini_ance.commands.console", "pyserini_ance.commands.train"]
+PRELOADED += ["pyserini_ance.reports.finish", "pyserini_ance.refresher.refresher"]
+PRELOADED += ["transformers.models.bert.modeling_bert", "transformers.models.bert.tokenization_bert"]
+PRELOADED += ["sentence_transformers.sentence_transformer.modules", "matplotlib.pyplot"]
+PRELOADED += ["openai", "tiktoken", "helpers.processes"]  # the first two for Pyserini's encoders
 # Below the ports that the system assigns: a free port stays free until the first process binds it.
 PORTS = range(15000, 30000)
 

@@ -7,20 +7,10 @@ from pyserini_ance.storage.files import read_json_lines, sha256_file
 
 # Files that hold times, or what differs from machine to machine. Of these only the names are compared; what
 # else they hold, `outcome` compares under a key of its own.
-TIMED = {
-    "recipe.yaml",
-    "state.json",
-    "refresher.json",
-    "environment.json",
-    "measures.json",
-    "metrics.jsonl",
-    "decisions.jsonl",
-    "manifest.json",
-    "pyserini_ance.json",  # of an encoder: names the folder that training went on from
-    "report.json",
-    "report.html",
-    "README.md",  # of a model: shows the recipe and the commit
-}
+TIMED = {"recipe.yaml", "state.json", "refresher.json", "environment.json", "measures.json", "metrics.jsonl"}
+TIMED |= {"decisions.jsonl", "manifest.json", "report.json", "report.html"}
+TIMED |= {"pyserini_ance.json"}  # of an encoder: names the folder that training went on from
+TIMED |= {"README.md"}  # of a model: shows the recipe and the commit
 
 
 def without_times(record: dict) -> dict:

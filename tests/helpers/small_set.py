@@ -138,15 +138,8 @@ def small_settings(collection: Path, model: Path, stages: dict) -> dict:
     lengths = {"query": {"length_tokens": 24}, "document": {"length_tokens": 32, "template": "{text}"}}
     paths = {split: str(collection / split) for split in ("train", "dev", "test")}
     files = {split: {"topics": f"{path}.tsv", "qrels": f"{path}.qrels"} for split, path in paths.items()}
-    return {
-        "name": "small",
-        "data": {"kind": "pyserini_jsonl", "corpus": str(collection / "corpus.jsonl"), "splits": files},
-        "encoder": {"model": str(model), "pooling": "mean", "tokenization": lengths},
-        "encoding": {"precision": "fp32"},
-        "bm25": None,
-        "stages": stages,
-        "final_evaluation": {"measures": ["RR@10", "R@20"]},
-        "device": "cpu",
-        "precision": "fp32",
-        "cache": str(collection / "cache"),
-    }
+    data = {"kind": "pyserini_jsonl", "corpus": str(collection / "corpus.jsonl"), "splits": files}
+    encoder = {"model": str(model), "pooling": "mean", "tokenization": lengths}
+    made = {"name": "small", "data": data, "encoder": encoder, "encoding": {"precision": "fp32"}}
+    made |= {"bm25": None, "stages": stages, "final_evaluation": {"measures": ["RR@10", "R@20"]}}
+    return made | {"device": "cpu", "precision": "fp32", "cache": str(collection / "cache")}

@@ -14,17 +14,9 @@ from pyserini_ance.pyserini_bridge import launcher
 from pyserini_ance.pyserini_bridge.launcher import run_module, with_class
 from pyserini_ance.runs.checkpoint import document_weights_of
 
-SIDE = {
-    "format": 2,
-    "pooling": "mean",
-    "layer_norm": False,
-    "normalize": True,
-    "dimension": 32,
-    "tokenization": {
-        "query": {"length_tokens": 64, "template": "query: {text}"},
-        "document": {"length_tokens": 128, "template": "{text}"},
-    },
-}
+SIDE = {"format": 2, "pooling": "mean", "layer_norm": False, "normalize": True, "dimension": 32}
+SIDE["tokenization"] = {"query": {"length_tokens": 64, "template": "query: {text}"}}
+SIDE["tokenization"]["document"] = {"length_tokens": 128, "template": "{text}"}
 FAISS = "pyserini.search.faiss"
 OURS = ["--encoder-class", "pyserini_ance"]
 

@@ -36,7 +36,6 @@ class NoCall(Loss):
     pass
 """
 
-
 # Every kind of the first version: none goes without a word in the changelog; new ones need no entry here.
 KINDS = {
     "data": "beir datasets docstrings dpr flagembedding ir_datasets msmarco_doc msmarco_passage "
@@ -106,15 +105,9 @@ def test_a_class_of_another_group_is_rejected_in_every_group(own_classes, room):
 
 
 RANKING = {"kind": "ranking", "file": "runs/bm25.trec"}
-RECIPE = Recipe.model_validate(
-    {
-        "name": "r",
-        "data": {"kind": "beir", "folder": "data/mine"},
-        "encoder": {"model": "bert"},
-        "cache": "cache",
-        "stages": {"a": make_stage(RANKING, {"kind": "random"}, init_from={"folder": "start"})},
-    }
-)
+STAGES = {"a": make_stage(RANKING, {"kind": "random"}, init_from={"folder": "start"})}
+PATHS = {"data": {"kind": "beir", "folder": "data/mine"}, "encoder": {"model": "bert"}, "cache": "cache"}
+RECIPE = Recipe.model_validate({"name": "r", "stages": STAGES, **PATHS})
 
 
 def test_paths_start_at_the_root_wherever_the_recipe_is_read(tmp_path, monkeypatch):

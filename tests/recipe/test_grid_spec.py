@@ -84,8 +84,6 @@ SETTINGS = {  # points, and recipes that each of them fits
     "tele-negatives": (3, ["demo/ance-tele", "msmarco-passage/ance-tele"]),
     "top-k": (6, ["demo/ance", "medquad/ance"]),
 }
-
-
 GRID_NAMES = sorted(path.stem for path in (SHIPPED / GRIDS).glob("*.yaml"))
 FAMILIES = [name for name in GRID_NAMES if name.startswith("family-")]
 

@@ -6,8 +6,6 @@ from pyserini_ance.reports.compare import improvements
 
 KEYS = {"projection": "encoder.projection", "indexes": "final_evaluation.indexes"}
 KEYS |= {"recipe": "recipe", "seed": "seed"}
-
-
 # By recipe, projection and seed, RR@10 by index.
 RUNS = {
     ("s/bm25", "null", "1"): {"": 0.40, "HNSW8": 0.30},

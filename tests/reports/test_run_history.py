@@ -104,17 +104,10 @@ def test_lines_over_the_steps_of_all_stages(history, plot, expected):
 def test_seconds_add_up_to_the_whole_run(history):
     rows = [{"row": "ance", "test seconds": 2.5}]
     results = {"rows": rows, "seconds": {"data and tokens": 1.0, "everything": 30.0}}
-    assert history.seconds(results) == {
-        "optimizer steps": 12.0,
-        "mining: search": 3.0,
-        "mining: encode documents": 3.0,
-        "waiting for and reading tables": 0.5,
-        "dev evaluation": 2.0,
-        "saving and pruning checkpoints": 2.0,
-        "final evaluation": 2.5,
-        "data and tokens": 1.0,
-        "the rest": 4.0,
-    }
+    expected = {"optimizer steps": 12.0, "mining: search": 3.0, "mining: encode documents": 3.0}
+    expected |= {"waiting for and reading tables": 0.5, "dev evaluation": 2.0, "final evaluation": 2.5}
+    expected |= {"saving and pruning checkpoints": 2.0, "data and tokens": 1.0, "the rest": 4.0}
+    assert history.seconds(results) == expected
     assert sum(history.seconds(None).values()) == 12.0 + 1.5 + 6.0 + 3.0
 
 

@@ -42,21 +42,11 @@ REPLACED = {
     rb"\d+": NUMBERS,
     rb'"[^"]*"(?!:)|\[[^][]*\]': VALUES,
 }
-
-
 # Members of an object and strings, of which a copy is put after or in place of another one.
 REPEATED = [rb'"\w+": *(?:"(?:[^"\\]|\\.)*"|\d+)', rb'"(?:[^"\\]|\\.)*"', rb"(?<![\w-])[\w-]++(?=\t)"]
 ENCODINGS = ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "latin-1", "cp1252", "mac-roman", "utf-8-sig"]
-HEADERS = [
-    b"%b\t%b\t%b\n" % names
-    for names in (
-        (b"query-id", b"corpus-id", b"score"),
-        (b"corpus-id", b"query-id", b"label"),
-        (b"relevance", b"Query_ID", b"docid"),
-        (b"qid", b"corpus-id", b"rank"),
-        (b"query-id", b"corpus-id", b"found"),
-    )
-]
+HEADERS = [b"query-id\tcorpus-id\tscore\n", b"corpus-id\tquery-id\tlabel\n", b"relevance\tQuery_ID\tdocid\n"]
+HEADERS += [b"qid\tcorpus-id\trank\n", b"query-id\tcorpus-id\tfound\n"]
 MANY = [pytest.param(seed, 12_500, marks=pytest.mark.long) for seed in range(8, 12)]
 tried = set()  # many damages are the same change again
 

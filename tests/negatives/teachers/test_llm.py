@@ -18,8 +18,6 @@ from pyserini_ance.storage.files import sha256_json
 LABELS = np.array([[3, 0, 2, 0, 1], [0, 3, 1, 3, 0]])
 PAIRS = Pairs(*np.divmod(np.arange(10), 5), np.arange(10) // 5)
 SCORES = np.array([[5.0, 4.0, 3.0, 2.0, 1.0], [1.0, 2.0, 3.0, 4.0, 5.0]])  # of the student
-
-
 pytestmark = pytest.mark.usefixtures("quick_language_model")
 
 
