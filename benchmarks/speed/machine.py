@@ -1,7 +1,6 @@
 """The machine that a benchmark runs on, and the versions of what runs."""
 
 import datetime
-import sys
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ def describe_machine() -> dict[str, Any]:
     sets = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
     names = ("avx2", "avx512", "avx512_vnni", "avx512_bf16", "amx_bf16")
     return {
-        "command": command_line(sys.argv),
+        "command": command_line(),
         "date": datetime.date.today().isoformat(),
         "pyserini_ance": pyserini_ance.__version__,
         "commit": commit and commit["hash"][:7] + "+" * commit["changed"],

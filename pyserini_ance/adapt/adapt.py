@@ -120,8 +120,8 @@ def deliver(run: RunDir, chosen: str) -> list[str]:
 
 def _train(recipe: Recipe, run: RunDir) -> None:
     """Train the recipe, or go on with its run, also to make again a model or an index that it lacks. Raises
-    ValueError if that has ended with another recipe."""
-    before = run.read_recipe() if run.measures.exists() else recipe
+    ValueError if that has another recipe."""
+    before = run.read_recipe() if run.can_resume else recipe
     if (config_hash(before), before.seed) != (config_hash(recipe), recipe.seed):
         raise ValueError(
             f"{run.folder} was trained with another {RECIPE} or other overrides; remove it to train again, "
@@ -132,8 +132,9 @@ def _train(recipe: Recipe, run: RunDir) -> None:
         resume = run.can_resume
         try:
             finish.train(recipe, run.folder, overwrite=run.state.exists() and not resume, resume=resume)
-        except BaseException:
-            log.error("give the same adapt command again: it continues, and ends with the verdict")
+        except BaseException as error:
+            if not getattr(error, "needs_new_recipe", False):
+                log.error("give the same adapt command again: it continues, and ends with the verdict")
             raise
     finish.write_card_and_report(run.folder, only_missing=True)
 

@@ -134,11 +134,13 @@ def prepare(request: Request, overrides: Sequence[str], plans: bool = False) -> 
 def _settings(recipe_file: Path, overrides: Sequence[str]) -> dict[str, Any]:
     """The settings that the data depends on: the scale of all losses on whether vectors are normalised,
     documents that stand for judgments on the rankings of the encoder and BM25, too."""
-    ours = ("encoder", "bm25.k1", "bm25.b=", "bm25.index", "bm25=")  # others may be of an edited recipe.yaml
+    own = "data.ignore_identical_ids"  # others may be of an edited recipe.yaml
+    ours = ("encoder", "bm25.k1", "bm25.b=", "bm25.index", "bm25=", own)
     recipe = load_recipe(recipe_file, *[one for one in overrides if one.startswith(ours)])
     if recipe.train_name == "train":
         return recipe.encoder.model_dump(mode="json", include={"model", "normalize"})
     encoder = recipe.encoder.model_dump(mode="json", exclude={"dropout"}, exclude_defaults=True)
+    encoder |= recipe.data.model_dump(include={"ignore_identical_ids"}, exclude_defaults=True)
     return {**encoder, "bm25": (recipe.bm25 or Bm25()).model_dump(include={"k1", "b", "index"})}
 
 
@@ -150,7 +152,7 @@ def _write_data(request: Request, data: Path, new: Path, overrides: Sequence[str
     section |= request.format.model_dump(include=KEPT, exclude_defaults=True) if request.format else {}
     write_whole(new / RECIPE, checked_text(section, encoder))
     recipe = load_recipe(new / RECIPE, *overrides)
-    scale = 20 if initial_encoder(recipe.encoder, recipe.seed).config.normalize else 1
+    scale = 20 if initial_encoder(recipe.encoder, recipe.seed).towers.documents.normalizes else 1
     queries = read_queries(request.queries, request.judgments, request.source, cache_folder())
     reading, cuts = Reading(), not queries.judgments
     passages = read_passages(request.documents, reading, cuts, request.others)

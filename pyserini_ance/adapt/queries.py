@@ -107,11 +107,8 @@ def read_queries(queries: Path | None, judgments: Path | None, source: Path, cac
         for name in ("train", "dev", "test"):
             if path := beir_file(source, f"qrels/{name}.tsv"):
                 found.add_split(name, found.texts, read_qrels(path))
-    if queries:
-        num_own = len(found.texts)
-        _add_queries(found, queries)
-        if len(found.texts) == num_own:
-            raise ValueError(f"{queries}: no query; expected one a row; pass a file with rows")
+    if queries and not _add_queries(found, queries):
+        raise ValueError(f"{queries}: no query; expected one a row; pass a file with rows")
     if judgments:
         _add_judgments(found, judgments)
     if judgments and not found.judgments:
@@ -130,9 +127,11 @@ def _judged(qrels: Qrels) -> Qrels:
     return {query: grades for query, grades in qrels.items() if max(grades.values(), default=0) > 0}
 
 
-def _add_queries(found: Queries, path: Path) -> None:
-    """Add the texts of a file. Lines of .txt and of .tsv without a header are `text` or `id TAB text`.
-    Columns that are not read, such as the counts of a log, are counted.
+def _add_queries(found: Queries, path: Path) -> bool:
+    """Add the texts of a file; return whether there are any.
+
+    Lines of .txt and of .tsv without a header are `text` or `id TAB text`. Columns that are not read, such as
+    the counts of a log, are counted.
 
     Raises ValueError for two texts with one id, and for a second column of numbers without names.
     """
@@ -156,6 +155,7 @@ def _add_queries(found: Queries, path: Path) -> None:
             problem = f"{path}: query id {shown(id)} has two texts, {shown(before)} and {shown(text)}"
             raise ValueError(f"{problem}; expected an id for each text; rename one, or leave ids out")
     found.counts[f"columns of {path.name} not read ({', '.join(sorted(unread))})"] = len(unread)
+    return any(text.strip() for _, text in pairs)
 
 
 def _is_table(path: Path, names: Names) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from pyserini_ance.adapt.documents import Passage
-from pyserini_ance.data.trec import Run, best_first, read_run
+from pyserini_ance.data.trec import Run, best_first, read_run, without_own
 from pyserini_ance.distributed.world import World, device_of
 from pyserini_ance.encoders.initial import initial_encoder
 from pyserini_ance.encoders.load_save import save_encoder
@@ -81,6 +81,8 @@ class StartRanker:
     def pseudo_judgments(self, queries: Mapping[str, str]) -> tuple[dict[str, str], int]:
         """The fused first document of each query, and for how many BM25 and the encoder put it first both."""
         bm25, dense = self.rankings(queries)
+        if self.recipe.data.ignore_identical_ids:
+            bm25, dense = without_own(bm25), without_own(dense)
         fused = fuse([bm25, dense], "normalize", pool=POOL, hits=1)
         firsts = {query: next(iter(found)) for query, found in fused.items()}
         return firsts, sum(first_document(bm25, query) == first_document(dense, query) for query in firsts)

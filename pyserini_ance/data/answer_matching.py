@@ -8,7 +8,7 @@ that is not blank. Texts are compared in NFD, ignoring case.
 import json
 import re
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -25,6 +25,14 @@ FIELD = "text"  # the field of documents that is searched; a title does not coun
 
 def read_answers(queries: Texts, row: int) -> list[str]:
     return json.loads(queries.columns[ANSWERS][row])
+
+
+def searched_texts(documents: Texts) -> Sequence[str]:
+    """The texts that answers are searched in. Raises ValueError if documents have none."""
+    if FIELD not in documents.columns:
+        problem = f"answers are searched in the field {FIELD!r}, but documents have "
+        raise ValueError(f"{problem}{', '.join(documents.columns)}; name the field so, or do without answers")
+    return documents.columns[FIELD]
 
 
 def decomposed(text: str) -> str:
@@ -49,6 +57,7 @@ class Tokens:
     """
 
     def __init__(self, answers: Sequence[str]):
+        self.skipped: dict[str, str] = {}  # none has a reason, unlike among Patterns
         spaced = [spaced_tokens(decomposed(answer)) for answer in answers]
         self.answers = [(answer, max(answer.split(), key=len)) for answer in spaced if answer.strip()]
 
@@ -107,18 +116,19 @@ class Text:
 
 def contain_answers(
     answers: Mapping[int, Tokens | Patterns],
-    text_of: Callable[[int], str],
+    documents: Texts,
     question_rows: np.ndarray,
     document_rows: np.ndarray,
 ) -> np.ndarray:
     """(P,) bool: whether each document contains an answer to its question.
 
-    answers: the answers of the questions, by row. text_of: the text of a document's row. question_rows,
-    document_rows: (P,), pairs ordered by document, so that each text is prepared once.
+    answers: the answers of the questions, by row. question_rows, document_rows: (P,), pairs ordered by
+    document, so that each text is prepared once. Raises ValueError as `searched_texts`.
     """
+    texts = searched_texts(documents)
     matches = np.zeros(len(question_rows), bool)
     rows, starts, counts = np.unique(document_rows, return_index=True, return_counts=True)
     for document, start, count in zip(rows.tolist(), starts.tolist(), counts.tolist(), strict=True):
-        text, pairs = Text(text_of(document)), slice(start, start + count)
+        text, pairs = Text(texts[document]), slice(start, start + count)
         matches[pairs] = [answers[question].match(text) for question in question_rows[pairs].tolist()]
     return matches

@@ -178,7 +178,7 @@ def hits_of(path: Path, queries: Texts, documents: Texts) -> tuple[Iterator[Hit]
         return listed_hits(path, layout, [layout.negatives], queries), True
     first = trec.first_line(path)
     tabs, words = first.text.count("\t"), len(first.text.split())
-    if tabs == 3:
+    if _is_top1000(first):
         return _ids(path, ("query id", "passage id", "query", "passage"), 1), True
     if tabs == 2 and TRIPLES in path.name:
         if words == 3:
@@ -197,8 +197,15 @@ def is_listed(path: Path) -> bool:
 
 def check_ordered(path: Path) -> None:
     """Raise ValueError for candidates in no order, such as top1000.dev.tsv."""
-    if not is_listed(path) and (first := trec.first_line(path)).text.count("\t") == 3:
+    if not is_listed(path) and _is_top1000(first := trec.first_line(path)):
         raise first.error("candidates in no order", "a ranking, of which the first count", "pass a run file")
+
+
+def _is_top1000(first: Line) -> bool:
+    """Whether a line has ids and texts of a query and a passage; ColBERT's have a rank and a score there."""
+    cells = first.text.split("\t")
+    score = cells[-1].removeprefix("-").replace(".", "", 1)
+    return len(cells) == 4 and not (cells[2].isdecimal() and score.isdecimal())
 
 
 def line_of(path: Path, number: int) -> Line:
@@ -215,6 +222,8 @@ def _ids(path: Path, columns: tuple[str, ...], document: int) -> Iterator[Hit]:
 
 def _text_triples(path: Path, queries: Texts, documents: Texts) -> Iterator[Hit]:
     """Match texts by their words, ignoring differences in blanks; of equal documents the first is used."""
+    if "text" not in documents.columns:
+        raise ValueError(f"{path} has texts, but documents have no field 'text'; pass a file with ids")
     query_ids = defaultdict(list)
     for id, text in zip(queries.ids, queries.columns["text"], strict=True):
         query_ids[_key(text)].append(id)

@@ -141,7 +141,7 @@ def open_or_build(
 
 
 def _calls(texts: Texts) -> Iterator[list[dict[str, str]]]:
-    """The texts in the blocks that a tokenizer gets; a longer text than CHARACTERS_PER_CALL is one alone."""
+    """The texts in the blocks that a tokenizer gets, a new one after each CHARACTERS_PER_CALL characters."""
     for records in texts.blocks(TEXTS_PER_CALL):
         ends = np.cumsum([sum(map(len, record.values())) for record in records])
         parts = (ends // CHARACTERS_PER_CALL).tolist()

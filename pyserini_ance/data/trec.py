@@ -122,6 +122,11 @@ def read_run(path: str | Path) -> Run:
     return run
 
 
+def without_own(run: Run) -> Run:
+    """The rankings without the document that has the id of their query."""
+    return {query: {one: of[one] for one in of if one != query} for query, of in run.items()}
+
+
 def has_ranks(path: Path) -> bool:
     """Whether the lines of a file have ranks without scores."""
     return len(first_line(path).text.split()) == len(RANK_COLUMNS)

@@ -49,14 +49,14 @@ def device_of(setting: str) -> str:
     if not has_gpu:
         cure = "run `pyserini-ance doctor` for the cause, or use device: auto"
         raise ValueError(f"device is {setting}, but torch finds no GPU; {cure}")
-    if "LOCAL_RANK" not in os.environ:
-        return "cuda" if setting == "auto" else setting
     first, processes = int(setting.partition(":")[2] or 0), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     if first + processes > (gpus := torch.cuda.device_count()):
         raise ValueError(
             f"{processes} processes of this host, the first on GPU {first}, do not have a GPU each: "
-            f"torch sees {gpus}; use fewer --nproc-per-node, or device=cpu"
+            f"torch sees {gpus}; use fewer --nproc-per-node, a lower cuda:N, or device=cpu"
         )
+    if "LOCAL_RANK" not in os.environ:
+        return "cuda" if setting == "auto" else setting
     return f"cuda:{first + int(os.environ['LOCAL_RANK'])}"
 
 

@@ -194,7 +194,7 @@ def save_adapters(towers: TwoTower, made: Adapters, folder: Path) -> dict[str, A
     # From one checkpoint of a run to another, wherever the run is.
     of = f"../../{made.base.parent.name}/{made.base.name}"
     about = {"lora": made.lora.model_dump(mode="json"), "trainable": made.trainable, "of": of}
-    return {**about, "hashes": made.hashes, "are_new": are_new}
+    return {KEY: {**about, "hashes": made.hashes, "are_new": are_new}}
 
 
 def trained_weights(module: nn.Module) -> dict[str, nn.Parameter]:

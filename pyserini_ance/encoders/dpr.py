@@ -19,7 +19,7 @@ from safetensors import safe_open
 from safetensors.torch import save, save_file
 
 from pyserini_ance.data.collection import SIDES, Side
-from pyserini_ance.encoders.config import TOWERS, config_of
+from pyserini_ance.encoders.config import TOWERS, config_of, read_side_file
 from pyserini_ance.encoders.released import DPR, check_report
 from pyserini_ance.encoders.sentence_transformers_files import MODULES
 from pyserini_ance.encoders.weights import load_weights
@@ -159,12 +159,11 @@ def _read(weights: Path) -> tuple[Weights, dict[str, str]]:
 
 
 def _can_convert(folder: Path) -> bool:
-    config = config_of(folder)
-    others = config.projection or config.layer_norm or config.normalize or config.truncate_dim
-    if config.tied or config.pooling != "cls" or others:
+    config, modules = config_of(folder), read_side_file(folder)["modules"]
+    is_plain = {*modules.values()} == {"Transformer Pooling"} and config.pooling == "cls"
+    if config.tied or not is_plain or config.truncate_dim:
         return False
     if any(config.tokenization.side(side).template not in TEMPLATES[side] for side in SIDES):
         return False
     towers = [folder / name for name in TOWERS.values()]
-    are_berts = all(files.read_json(tower / CONFIG)["model_type"] == "bert" for tower in towers)
-    return are_berts and all((tower / WEIGHTS).exists() for tower in towers)
+    return all(files.read_json(tower / CONFIG)["model_type"] == "bert" for tower in towers)

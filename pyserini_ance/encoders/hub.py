@@ -20,7 +20,12 @@ def resolve_model(model: str, key: str = "encoder.model") -> str:
     """
     if model.startswith("python:"):
         package, _, inner = model.removeprefix("python:").partition("/")
-        spec = importlib.util.find_spec(package)
+        try:
+            spec = importlib.util.find_spec(package)
+        except ModuleNotFoundError as error:
+            if not package.startswith(f"{error.name}."):  # the package around it
+                raise
+            spec = None
         if spec is None or spec.origin is None:
             near, hint = did_you_mean(package, packages_distributions()), package.replace("_", "-")
             raise FileNotFoundError(

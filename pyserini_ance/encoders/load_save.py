@@ -15,14 +15,7 @@ import torch
 
 from pyserini_ance.data.collection import SIDES, Side
 from pyserini_ance.encoders import released
-from pyserini_ance.encoders.adapters import (
-    KEY,
-    Adapters,
-    adapters_of,
-    add_adapters,
-    merge_adapters,
-    save_adapters,
-)
+from pyserini_ance.encoders.adapters import Adapters, adapters_of, add_adapters, merge_adapters, save_adapters
 from pyserini_ance.encoders.config import (
     MAY_BE_NULL,
     MAY_DIFFER,
@@ -91,7 +84,7 @@ def save_encoder(encoder: Encoder, folder: Path) -> None:
     config, towers = encoder.config, encoder.towers
     if encoder.adapters is not None:
         saved = save_adapters(towers, encoder.adapters, folder)
-        _write_side_file(encoder, folder, {**config.model_dump(mode="json", exclude=START_NAMES), KEY: saved})
+        _write_side_file(encoder, folder, {**config.model_dump(mode="json", exclude=START_NAMES), **saved})
         return
     tokenizers = encoder.tokenizer.tokenizers
     layers: Layers = {side: list(towers.tower(side).layers) for side in SIDES}
@@ -176,13 +169,14 @@ def load_unmerged(source: Path) -> Encoder:
 
 def save_as_peft(source: Path, folder: Path, base: str) -> None:
     """Write the adapters in `source` in peft's form: `SentenceTransformer(folder)` adds them to the model
-    that `base` names. They must be those of one tower for both sides."""
+    that `base` names. Of two towers, they are those of documents."""
     encoder = load_unmerged(source)
-    model = encoder.towers.queries.transformer
+    sides: tuple[Side, ...] = SIDES if encoder.towers.tied else ("document",)
+    model = encoder.towers.documents.transformer
     model._hf_peft_config_loaded = True  # transformers then saves the adapters alone
     model.peft_config["default"].base_model_name_or_path = base
-    layers: Layers = {side: list(encoder.towers.tower(side).layers) for side in SIDES}
-    save_modules(layers, folder, encoder.tokenizer.tokenizers["query"], encoder.config)
+    layers: Layers = {side: list(encoder.towers.tower(side).layers) for side in sides}
+    save_modules(layers, folder, encoder.tokenizer.tokenizers["document"], encoder.config)
 
 
 @lru_cache(maxsize=1)

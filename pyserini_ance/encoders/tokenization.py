@@ -283,13 +283,9 @@ def count_cut(lengths: np.ndarray, specials: Specials, settings: SideTokenizatio
 
     lengths: (N,) the tokens of N whole texts, without special tokens.
     """
-    passages = 1
-    enclosed = len(specials.before) + len(specials.after)
-    capacity = settings.length_tokens - enclosed
-    if isinstance(settings, DocumentTokenization):
-        passages = settings.passages
-        per_passage = settings.special_tokens == "per_passage"
-        capacity = settings.length_tokens * passages - enclosed * (passages if per_passage else 1)
+    passages = settings.passages if isinstance(settings, DocumentTokenization) else 1
+    enclosures = 1 if getattr(settings, "special_tokens", "") == "per_document" else passages
+    capacity = settings.length_tokens * passages - enclosures * (len(specials.before) + len(specials.after))
     limit = f"{passages} passages of " * (passages > 1) + f"{settings.length_tokens}"
     return int((lengths > capacity).sum()), limit
 

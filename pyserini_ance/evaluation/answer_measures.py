@@ -5,12 +5,12 @@ passages judged by the answers they contain. Source: Karpukhin et al. 2020 (DPR)
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from ir_measures import Measure
 
-from pyserini_ance.data.answer_matching import ANSWERS, FIELD, Patterns, Tokens, contain_answers, read_answers
+from pyserini_ance.data.answer_matching import ANSWERS, Patterns, Tokens, contain_answers, read_answers
 from pyserini_ance.data.collection import Texts
 from pyserini_ance.data.trec import Qrels, Run, best_first
 from pyserini_ance.evaluation.metrics import evaluate, row_of
@@ -86,26 +86,20 @@ def judge_by_answers(
         raise ValueError(
             "these questions have no answers to judge passages by; pass questions with a list `answers`"
         )
-    if FIELD not in documents.columns:
-        raise ValueError(
-            f"answers are searched in the field {FIELD!r}, but documents have {', '.join(documents.columns)}"
-        )
     tops = [best_first(run.get(question, {}))[:top_k] for question in questions.ids]
     question_rows = np.repeat(np.arange(len(tops)), [len(top) for top in tops])
-    document_rows = np.fromiter(
-        (row_of(documents, document) for top in tops for document in top), np.int64, len(question_rows)
-    )
+    ranked = [document for top in tops for document in top]
+    document_rows = documents.rows_of(ranked)
+    for row in np.flatnonzero(document_rows < 0)[:1].tolist():
+        row_of(documents, ranked[row])  # raises
     order = np.argsort(document_rows, kind="stable")
     has_answer = np.empty(len(order), bool)
     matcher = Patterns if regular_expressions else Tokens
     answers = {row: matcher(read_answers(questions, row)) for row in np.unique(question_rows).tolist()}
-    texts = documents.columns[FIELD]
     skipped: list[tuple[int, str, str]] | None = None
-    while skipped != (found := _skipped(answers)):  # a pattern that is skipped at one document matches none
-        skipped = found
-        has_answer[order] = contain_answers(
-            answers, texts.__getitem__, question_rows[order], document_rows[order]
-        )
+    while skipped != (found := [(row, *one) for row, of in answers.items() for one in of.skipped.items()]):
+        skipped = found  # a pattern that is skipped at one document matches none
+        has_answer[order] = contain_answers(answers, documents, question_rows[order], document_rows[order])
     for row, answer, reason in skipped:
         logger.warning("skipped: answer %r of question %s %s", answer, questions.ids[row], reason)
     grades = iter(has_answer.tolist())
@@ -113,13 +107,3 @@ def judge_by_answers(
         question: {document: int(next(grades)) for document in top}
         for question, top in zip(questions.ids, tops, strict=True)
     }
-
-
-def _skipped(answers: Mapping[int, Tokens | Patterns]) -> list[tuple[int, str, str]]:
-    """The answers that are not used: the row of their question, the answer and the reason."""
-    return [
-        (row, answer, reason)
-        for row, patterns in answers.items()
-        if isinstance(patterns, Patterns)
-        for answer, reason in patterns.skipped.items()
-    ]

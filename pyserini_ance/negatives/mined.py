@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
-from pyserini_ance.data.answer_matching import FIELD, Tokens, contain_answers, read_answers
+from pyserini_ance.data.answer_matching import Tokens, contain_answers, read_answers
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.negatives.filters import base as filtering
 from pyserini_ance.negatives.filters.base import KNOWN_POSITIVES, PROMOTED, Candidates, Filter
@@ -149,7 +149,6 @@ def find_positives(snapshot: Snapshot, top_k: int | None) -> np.ndarray:
     unjudged = np.flatnonzero(split.known_positives("query").counts == 0).astype(np.int32)
     if top_k is None or not len(unjudged):
         return np.empty((0, 2), np.int32)
-    texts = snapshot.collection.documents.columns[FIELD]
     own = np.array_split(unjudged, world.size)[world.rank]
     ranked = snapshot.search("query", own, "document", top_k)[1]
     answers = {row: Tokens(read_answers(split.queries, row)) for row in own.tolist()}
@@ -157,6 +156,8 @@ def find_positives(snapshot: Snapshot, top_k: int | None) -> np.ndarray:
     for documents in ranked.T:
         missing = np.flatnonzero(first == PADDING)
         missing = missing[np.argsort(documents[missing], kind="stable")]
-        found = missing[contain_answers(answers, texts.__getitem__, own[missing], documents[missing])]
+        found = missing[
+            contain_answers(answers, snapshot.collection.documents, own[missing], documents[missing])
+        ]
         first[found] = documents[found]
     return world.gather_rows(np.stack([own, first], axis=1)[first != PADDING])

@@ -131,7 +131,7 @@ class Mix(TableSource):
                 sample(table, size, random_stream("mix", *own.key), anchor_set.first)
                 for table, size, own in zip(tables, shares(self.weights, self.top_k), contexts, strict=True)
             ]
-        names = {name for table in mined for name in table.dropped}
+        names = dict.fromkeys(name for table in mined for name in table.dropped)
         dropped = {name: sum(table.dropped.get(name, 0) for table in mined) for name in names}
         # The positives' ranks by the model, or in another ranking if no source asks the model.
         by_model = [any(leaf.scores_comparable for leaf in source.components) for source in self.sources]

@@ -205,10 +205,8 @@ class NegativeTable:
                 missing = ((0, 0), (0, width - array.shape[1]))
                 array = np.pad(array, missing, constant_values=PADDINGS[name])
             arrays[name] = world.gather_rows(array)
-        names = sorted(self.dropped)  # a mix has them in another order on each process
-        counts = world.gather_rows(np.array([[self.dropped[name] for name in names]], np.int64)).sum(0)
-        totals = dict(zip(names, counts.tolist(), strict=True))
-        dropped = {name: totals[name] for name in self.dropped}
+        counts = world.gather_rows(np.array([[*self.dropped.values()]], np.int64)).sum(0)
+        dropped = dict(zip(self.dropped, counts.tolist(), strict=True))
         promoted = None if self.promoted is None else np.unique(world.gather_rows(self.promoted), axis=0)
         return replace(self, **arrays, promoted=promoted, dropped=dropped)
 

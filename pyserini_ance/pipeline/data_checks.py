@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from ir_measures import Measure
 
-from pyserini_ance.data.answer_matching import ANSWERS
+from pyserini_ance.data.answer_matching import ANSWERS, searched_texts
 from pyserini_ance.data.collection import SIDES, Collection, Side, Texts
 from pyserini_ance.data.formats.format import Format
 from pyserini_ance.data.formats.lines import find_file
@@ -125,6 +125,8 @@ def check_collection(recipe: Recipe, collection: Collection) -> None:
             f"refresh.positives_top_k looks for documents that contain an answer, but the queries of split "
             f"{training!r} have no field {ANSWERS!r} (they have {', '.join(fields)}); remove it"
         )
+    if recipe.finds_positives:
+        searched_texts(collection.documents)
     for split, ranking in test.reranked.items():
         if isinstance(ranking, Path):
             read_candidates(ranking, collection.split(split), collection)

@@ -159,7 +159,7 @@ class GridRuns:
         """The runs of part I of N: every N-th of those without a start here, and the runs after it."""
         groups: dict[str, str] = {}  # the first run of each run's group
         for name, recipe in recipes.items():
-            joined = {groups[other] for other in self._required_runs(recipe)}
+            joined = {groups[other] for other in self._required_runs(recipe) if other in groups}
             groups[name] = min(joined, key=list(recipes).index, default=name)
             groups |= {other: groups[name] for other, group in groups.items() if group in joined}
         firsts = list(dict.fromkeys(groups.values()))[only.number - 1 :: only.of]

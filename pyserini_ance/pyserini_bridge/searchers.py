@@ -69,7 +69,7 @@ def fuse(
             for query, of in run.items()
             for rank, document in enumerate(best_first(of)[:pool], start=1)
         ]
-        tables.append(TrecRun.from_list(rows) if run else TrecRun())  # from_list fails without rows
+        tables.append(TrecRun.from_list(rows) if rows else TrecRun())  # from_list fails without rows
     table = function(tables, depth=pool, k=hits, **settings).run_data
     scores: Run = {}
     for query, document, score in zip(table["topic"], table["docid"], table["score"].tolist(), strict=True):

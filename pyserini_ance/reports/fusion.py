@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from pyserini_ance.data.trec import Qrels, Run, has_ranks, write_run
+from pyserini_ance.data.trec import Qrels, Run, has_ranks, read_run, without_own, write_run
 from pyserini_ance.evaluation.answer_measures import measure_by_answers
 from pyserini_ance.evaluation.metrics import evaluate
 from pyserini_ance.evaluation.tables import BM25
@@ -112,4 +112,4 @@ def _read(names: Sequence[str], split: str, runs: Collection[RunDir]) -> list[Ru
         else ranking_inputs.ranking_file(*ranking_inputs.parse_ranking_name(name), split)
         for name in names
     ]
-    return [ranking_inputs.read_ranking(file, own_out) for file in files]
+    return [without_own(run) if own_out else run for run in map(read_run, files)]

@@ -14,7 +14,7 @@ from ir_measures import Measure
 from pyserini_ance.data.collection import Collection, Texts
 from pyserini_ance.data.collection_cache import open_collection
 from pyserini_ance.data.formats.dpr import read_questions
-from pyserini_ance.data.trec import Qrels, Run, read_qrels, read_run
+from pyserini_ance.data.trec import Qrels, Run, read_qrels, read_run, without_own
 from pyserini_ance.evaluation.answer_measures import measure_by_answers
 from pyserini_ance.evaluation.metrics import evaluate
 from pyserini_ance.pipeline.preparation import stored_collection
@@ -133,15 +133,8 @@ class RankingInput:
     @cached_property
     def run(self) -> Run:
         """The ranking; the data may leave the document with a query's id out of it."""
-        return read_ranking(self.file, self.collection.ignore_identical_ids)
-
-
-def read_ranking(file: Path, ignore_identical_ids: bool) -> Run:
-    """The ranking of a file, perhaps without the document with the id of each query."""
-    run = read_run(file)
-    if not ignore_identical_ids:
-        return run
-    return {query: {one: of[one] for one in of if one != query} for query, of in run.items()}
+        run = read_run(self.file)
+        return without_own(run) if self.collection.ignore_identical_ids else run
 
 
 def open_ranking(

@@ -36,12 +36,10 @@ def load_any_encoder(
     return load_tower(source, side, device) if side else load_encoder(source, device)
 
 
-def encoder_settings(model: str | Path, given: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def encoder_settings(model: str | Path) -> dict[str, Any]:
     """The `encoder:` section of a recipe that starts from what `load_any_encoder` loads; raises the same."""
     source = encoder_source(model)
-    if is_saved(source):
-        return {"model": source}
-    return foreign_settings(source, given or {})
+    return {"model": source} if is_saved(source) else foreign_settings(source, {})
 
 
 def is_run(name: str | Path) -> bool:

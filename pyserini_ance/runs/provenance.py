@@ -6,7 +6,6 @@ import resource
 import shlex
 import subprocess
 import sys
-from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +23,8 @@ if TYPE_CHECKING:
     from pyserini_ance.distributed.world import World
 
 PACKAGES = (
-    "torch transformers tokenizers accelerate pyserini faiss-cpu faiss-gpu ir-measures numpy safetensors"
+    "torch transformers tokenizers sentence-transformers accelerate pyserini faiss-cpu faiss-gpu ir-measures "
+    "numpy safetensors peft torchao"
 )
 MEMORY_KINDS = ("process", "GPU", "largest child")
 GIT_SECONDS = 5  # a run does not wait longer for its commit
@@ -39,9 +39,12 @@ def environment(device: str, processes: int, collection: "Collection") -> dict:
     """Everything besides the recipe that a measure may depend on."""
     import torch
 
+    from pyserini_ance.encoders.hardware import resolve_precision
+
     machine = {"cores": os.cpu_count(), "processor": platform.machine(), "threads": torch.get_num_threads()}
+    machine["auto_precision"] = resolve_precision("auto", device)
     return {
-        "command": command_line(sys.argv),
+        "command": command_line(),
         "pyserini_ance": pyserini_ance.__version__,
         "commit": commit_of(Path(pyserini_ance.__file__).parent),
         "python": platform.python_version(),
@@ -56,11 +59,11 @@ def environment(device: str, processes: int, collection: "Collection") -> dict:
     }
 
 
-def command_line(argv: Sequence[str]) -> str:
+def command_line() -> str:
     """The command that started this process, as one types it."""
-    program = Path(argv[0])
-    module = {"__main__.py": "pyserini_ance", "train.py": "pyserini_ance.train"}.get(program.name)
-    return shlex.join([*(["python", "-m", module] if module else [program.name]), *argv[1:]])
+    module = sys.modules["__main__"].__spec__  # of `python -m`
+    program = ["python", "-m", module.name.removesuffix(".__main__")] if module else [Path(sys.argv[0]).name]
+    return shlex.join([*program, *sys.argv[1:]])
 
 
 def highest_peak_bytes(world: "World") -> dict[str, int]:

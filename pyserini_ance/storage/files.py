@@ -281,11 +281,11 @@ def sync(path: Path) -> None:
 
 
 def reserve(path: Path, size_bytes: int) -> None:
-    """Make a file of this size, so that a full disk is an error here, and not where it is filled: a write
-    through a memory map would end the process with SIGBUS."""
+    """Make a file of this size, so that a full disk is an error here, and not where it is filled."""
     with path_in_errors(path), open(path, "wb") as file:
-        if size_bytes:
+        if size_bytes and hasattr(os, "posix_fallocate"):  # macOS meets a full disk later
             os.posix_fallocate(file.fileno(), 0, size_bytes)
+        file.truncate(size_bytes)
         os.fsync(file.fileno())
 
 

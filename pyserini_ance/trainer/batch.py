@@ -171,7 +171,7 @@ def _queries_of_step(
         step -= adopted_step
         key = (*key, adopted_step)
     if not len(queries):
-        cure = "lower min_candidates of a source"
+        cure = "lower min_candidates of a source, or add splits to the stage's train_split"
         raise SettingError(f"no training query has candidates in every table; {cure}")
     count, total = stage.batch_queries, len(queries)
     numbers = np.arange(step * count, (step + 1) * count)

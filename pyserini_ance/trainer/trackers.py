@@ -86,15 +86,8 @@ def open_trackers(run: RunDir, names: Sequence[str], config: dict[str, Any]) -> 
             raise RuntimeError(f"log_with: {name} cannot be started: {error}{cure}") from error
         ids[name] = getattr(tracker.tracker, IDENTITY[name]) if name in IDENTITY else ""
         trackers.append(tracker)
-    write_json(folder / "ids.json", ids)
+        write_json(folder / "ids.json", ids)
     return trackers
-
-
-def _log(tracker: GeneralTracker, values: dict[str, float], step: int) -> None:
-    if tracker.name == "wandb":
-        tracker.log({**values, POSITION: step})
-    else:
-        tracker.log(values, step=step)
 
 
 @contextmanager
@@ -134,7 +127,8 @@ def tracking(recipe: Recipe, run: RunDir) -> Iterator[None]:
         if "stage" in record:
             step, values = position(record), series(record)
             if values:
-                each(lambda tracker: _log(tracker, values, step))
+                placed = {**values, POSITION: step}
+                each(lambda one: one.log(placed) if one.name == "wandb" else one.log(values, step=step))
 
     for record in read_json_lines(run.metrics):  # of a resumed run
         position(record)

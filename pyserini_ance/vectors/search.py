@@ -42,22 +42,11 @@ def resolve_backend(setting: Backend, device: str) -> Literal["torch", "faiss"]:
     return "faiss" if torch.device(device).type == "cpu" and importlib.util.find_spec("faiss") else "torch"
 
 
-def exact_search(
-    queries: np.ndarray, documents: np.ndarray, k: int, backend: Backend = "auto", device: str = "cpu"
-) -> tuple[np.ndarray, np.ndarray]:
-    """The k documents of largest inner product: scores (Q, k) float32 and rows (Q, k) int32, best first.
-
-    Ties go to the lower row. queries (Q, D) and documents (N, D) are float32; documents may be a memory map.
-    k is cut to N.
-    """
-    return search_arrays(searcher(documents, backend, device, World()), queries, k)
-
-
 def search(
     query_vectors: np.ndarray, document_vectors: np.ndarray, k: int, *, device: str = "cpu"
 ) -> tuple[np.ndarray, np.ndarray]:
     """The k documents of largest inner product per query: scores (Q, k) float32 and rows (Q, k) int32, best
-    first; `exact_search` after checks, which read each vector once.
+    first. The checks before read each vector once.
 
     query_vectors (Q, D) and document_vectors (N, D) are float32; the documents may be a memory map. The
     search is exact, equal scores go to the smaller row, and every row is one of document_vectors: with fewer
@@ -74,7 +63,7 @@ def search(
             f"query_vectors have {queries.shape[1]} dimensions, document_vectors {documents.shape[1]}; "
             "encode both with one encoder"
         )
-    return exact_search(queries, documents, int(k), device=device)
+    return search_arrays(searcher(documents, "auto", device, World()), queries, int(k))
 
 
 def _matrix(name: str, vectors: Any) -> np.ndarray:
@@ -114,7 +103,7 @@ def as_tensor(array: np.ndarray) -> torch.Tensor:
 
 
 def searcher(documents: np.ndarray | torch.Tensor, backend: Backend, device: str, world: World) -> Searcher:
-    """Return `exact_search` over `documents`, from tensors to tensors: on a GPU nothing waits for values.
+    """Return `search` over `documents`, from tensors to tensors: on a GPU nothing waits for values.
 
     Each search reads an array again, block by block, without a copy (faiss) or with one of
     DOCUMENTS_PER_BLOCK (torch); torch uses a tensor without one. By `auto`, many queries are searched with

@@ -17,13 +17,15 @@ from helpers.language_model import KEY, language_model
 from helpers.processes import CommandServer
 from helpers.server import serving
 from helpers.waiting import until
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
 
 from pyserini_ance.adapt.adapt import adapt, deliver
 from pyserini_ance.adapt.data import Request, prepare
 from pyserini_ance.adapt.queries import keep_known, read_queries
 from pyserini_ance.adapt.verdict import BASE_FUSED, FUSED, ONLY_BM25
 from pyserini_ance.commands import adapt as command
-from pyserini_ance.data.trec import read_run
+from pyserini_ance.data.trec import read_qrels, read_run
 from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.evaluation.tables import read_results
 from pyserini_ance.llm import Server
@@ -233,6 +235,15 @@ def test_a_folder_belongs_to_its_documents_and_to_one_process(finished):
         adapt(wanted, SHORT)
 
 
+def test_what_another_recipe_alone_cures_is_not_continued(tmp_path, docs, tiny_bert, caplog):
+    wanted = request(tmp_path, docs, tiny_bert, "q.csv", "j.csv")
+    with pytest.raises(RuntimeError, match="loss"):
+        adapt(wanted, [*SHORT, "stage_defaults.steps=3", "stage_defaults.optimizer.learning_rate=1e38"])
+    assert "give the same adapt command again" not in caplog.text
+    with pytest.raises(ValueError, match="was trained with another recipe.yaml or other overrides; remove"):
+        adapt(wanted, SHORT)
+
+
 def test_what_a_plan_encodes_the_run_reads(tmp_path, docs, tiny_bert, finished, monkeypatch, capsys):
     written, write = [], VectorStore.write
 
@@ -282,6 +293,11 @@ def test_overrides_of_the_encoder_count_before_data_is_made(tmp_path, docs, tiny
         prepare(wanted, [*SHORT, "encoder.pooling=lasttoken", *given])
         written = (wanted.output / "recipe.yaml").read_text()
         assert ("scale: 1" in written, "normalize" in written) == (not is_unit, False)
+    layers = [Transformer(str(tiny_bert)), Pooling(32), Dense(32, 16), Normalize()]  # no setting names tanh
+    SentenceTransformer(modules=layers, device="cpu").save(str(tmp_path / "tanh"))
+    of_tanh = replace(wanted, model=str(tmp_path / "tanh"), output=tmp_path / "of_tanh")
+    prepare(of_tanh, SHORT)
+    assert "scale: 1" not in (of_tanh.output / "recipe.yaml").read_text()
     unjudged = Request(str(docs), tmp_path / "unjudged", str(tiny_bert), tmp_path / "q.csv")
     with pytest.raises(ValueError, match="split names 'dev', .* stages.unjudged.evaluate=null"):
         adapt(unjudged, [*SHORT, "stage_defaults.evaluate.every_steps=1"])
@@ -301,6 +317,10 @@ def test_settings_of_a_data_section_are_kept(tmp_path, tiny_bert):
     assert "judged queries: train 56, dev 21, test 32; " in text  # of 109 with grade 2
     section = load(wanted.output / "recipe.yaml").data
     assert section.ignore_identical_ids and section.instruction == "Find it"
+    plain = Request(str(tmp_path), tmp_path / "plain", str(tiny_bert))  # without judgments
+    adapt(plain, [*SHORT, "data.ignore_identical_ids=true"], plans=True)
+    made = read_qrels(plain.output / "data" / "qrels" / "unjudged.tsv")
+    assert made and not [query for query, of in made.items() if query in of]
 
 
 def test_what_cannot_be_read_leaves_no_folder(tmp_path, tiny_bert, capsys):

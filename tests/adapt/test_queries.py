@@ -180,6 +180,7 @@ def test_a_file_of_queries_adds_to_those_that_come_with_the_documents(tmp_path):
     found = read(tmp_path, written(tmp_path / "own.txt", "invert a matrix\n"), source=tmp_path)
     assert found.texts == {"q2": "how to sort", "q3": "invert a matrix"} and found.unjudged == ["q3"]
     assert found.judgments == {"q2": {"d1": 1}} and found.splits == {"test": ["q2"]}
+    assert read(tmp_path, tmp_path / "queries.jsonl", source=tmp_path).texts == {"q2": "how to sort"}
     with pytest.raises(ValueError, match="query id 'q2' has two texts, 'how to sort' and 'draw'"):
         read(tmp_path, written(tmp_path / "own.tsv", "q2\tdraw\n"), source=tmp_path)
 

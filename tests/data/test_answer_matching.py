@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from pyserini_ance.data.answer_matching import Patterns, Text, Tokens, contain_answers
+from pyserini_ance.data.texts import Texts
 
 CASES = [
     ("Sung by Linda Davis, in 1993.", "linda DAVIS", True),
@@ -52,10 +53,13 @@ def test_answers_as_regular_expressions():
 
 def test_pairs_ordered_by_document():
     questions = {0: Tokens(["b"]), 3: Patterns(["^a b$"]), 4: Tokens([])}
-    documents, rows = ["a b", "unread", "a c b"], np.array([0, 0, 0, 2, 2])
-    found = contain_answers(questions, documents.__getitem__, np.array([4, 3, 0, 0, 3]), rows)
+    documents = Texts(["x", "y", "z"], {"text": ["a b", "unread", "a c b"]})
+    rows = np.array([0, 0, 0, 2, 2])
+    found = contain_answers(questions, documents, np.array([4, 3, 0, 0, 3]), rows)
     assert found.tolist() == [False, True, True, True, False]
-    assert not len(contain_answers(questions, documents.__getitem__, rows[:0], rows[:0]))
+    assert not len(contain_answers(questions, documents, rows[:0], rows[:0]))
+    with pytest.raises(ValueError, match="searched in the field 'text', but documents have body"):
+        contain_answers(questions, Texts(["x"], {"body": ["a"]}), rows[:0], rows[:0])
 
 
 PYSERINI = """

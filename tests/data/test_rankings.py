@@ -85,6 +85,7 @@ def test_questions_without_ids_are_numbered(tmp_path):
     ("name", "text", "message"),
     [
         ("a.tsv", "1\t7\n", r"line 1: 2 columns in '1\\t7'; expected 6 columns .* or 4 .*"),
+        ("a.tsv", "1\t7\t1\t31.25\n", r"line 1: 4 columns in '1\\t7\\t1\\t31.25'; expected 6 columns .* or"),
         ("a.tsv", RANKS + "1\t8\tx\n", "line 4: rank 'x'; expected ranks counted from 1"),
         ("a.tsv", RANKS + "1\t8\t1\n", "line 4: rank 1 again for query '1'; .* must have 'triples'"),
         ("a.tsv", "1\t8\t9\n1\t7\t8\n", "line 1: a file without any rank 1; .* must have 'triples'"),
@@ -95,6 +96,12 @@ def test_questions_without_ids_are_numbered(tmp_path):
 def test_malformed_input_is_an_error(tmp_path, name, text, message):
     with pytest.raises(ValueError, match=rf"{name}.*{message}"):
         read(tmp_path / name, text)
+
+
+def test_texts_of_triples_need_a_field_of_texts(tmp_path):
+    (tmp_path / "triples.tsv").write_text(TEXTS)
+    with pytest.raises(ValueError, match="has texts, but documents have no field 'text'; pass a file with"):
+        ranked.read(tmp_path / "triples.tsv", QUERIES, Texts(["7"], {"body": ["x"]}))
 
 
 @pytest.mark.parametrize("name, text, positives", LISTED_POSITIVES)

@@ -174,9 +174,9 @@ def test_device_of(monkeypatch):
     monkeypatch.setenv("LOCAL_RANK", "0")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
     assert device_of("cuda:1") == "cuda:1" and device_of("cuda:0") == "cuda:0"
+    monkeypatch.delenv("LOCAL_RANK")
     with pytest.raises(ValueError, match="1 processes .* on GPU 2, do not have a GPU each: torch sees 2"):
         device_of("cuda:2")
-    monkeypatch.delenv("LOCAL_RANK")
     assert device_of("auto") == device_of("cuda") == "cuda" and device_of("cuda:1") == "cuda:1"
     monkeypatch.setattr(torch.cuda, "set_device", chosen := Mock())
     assert World.join("cuda").device == "cuda" and World.join("cuda:1").device == "cuda:1"

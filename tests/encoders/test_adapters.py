@@ -77,6 +77,14 @@ def test_merged_adapters_of_a_family_give_vectors_as_trained(tmp_path, start, ba
     assert_the_same(saved(started), started)
 
 
+def test_of_two_towers_peft_gets_the_adapters_of_documents(tmp_path, based, published, tiny_bert):
+    trained = changed_by_training(adapted(based(tiny_bert, tied=False, tokenization=LENGTHS)))
+    (peft := tmp_path / "peft").mkdir()
+    save_as_peft(published(trained, "trained").encoder, peft, str(tiny_bert))
+    found = SentenceTransformer(str(peft), device="cpu").encode_document(TEXTS)
+    np.testing.assert_allclose(found, trained.encode(TEXTS, side="document"), atol=1e-5)
+
+
 @pytest.mark.parametrize("more", [{}, {"modules_to_save": ["norm"]}, {"trainable_token_indices": [7]}])
 def test_an_adapter_of_peft_alone_is_added_to_its_base(start, saved, to_hub, tmp_path, more):
     base = make_family(tmp_path / "base", "Qwen3")

@@ -73,6 +73,7 @@ def test_a_run_starts_from_it(pair, exported, openqa, records, caplog):
 
 
 OTHER_FORMS = [{"normalize": "query"}, {"projection": 8}, {"tokenization": OTHER_DOCUMENTS}]
+OTHER_FORMS += [{"query": {"layers": []}}, {"document": {"projection": 32}}]
 OTHER_FORMS += [{"model": "tiny_roberta", "projection": 16, "layer_norm": True}]
 
 

@@ -11,6 +11,7 @@ TINY |= dict(intermediate_size=4, max_position_embeddings=20)
 NOWHERE = ("./nowhere", "~/nowhere-at-all", "/nowhere/at/all", "runs/a/modell")
 MISSING = {name: f"encoder.model '{name}': no such folder" for name in NOWHERE}
 MISSING["python:no_such_package/model"] = "'no_such_package' is installed; try `pip install no-such-package`"
+MISSING["python:no_such.package/model"] = "'no_such.package' is installed; try `pip install no-such.package`"
 MISSING["python:pytset/model"] = r"'pytset' is installed \(did you mean 'pytest'\?\); try `pip install"
 
 

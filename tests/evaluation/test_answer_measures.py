@@ -59,7 +59,7 @@ def test_texts_that_cannot_be_judged_are_rejected():
     with pytest.raises(ValueError, match="these questions have no answers"):
         judge_by_answers(RUN, Texts(["q0"], {"text": ["?"]}), DOCUMENTS, 5)
     with pytest.raises(ValueError, match="in the field 'text', but documents have body"):
-        judge_by_answers(RUN, questions(["x"]), Texts(["d"], {"body": ["x"]}), 5)
+        judge_by_answers(RUN, questions(["x"]), Texts(DOCUMENTS.ids, {"body": DOCUMENTS.ids}), 5)
     with pytest.raises(ValueError, match="at most 2 hits a question, so Success@3 would be too low"):
         coverage({"q0": {"d0": 2.0, "d1": 1.0}}, questions(["x"]), DOCUMENTS, [1, 3])
     with pytest.raises(ValueError, match="no query of the run is judged"):

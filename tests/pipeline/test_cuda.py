@@ -10,12 +10,13 @@ from helpers.stage_fixture import Training
 from helpers.stages import recipe_file
 from helpers.step_gradients import compute_gradients
 
+from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.config import EncoderConfig
 from pyserini_ance.encoders.initial import initial_encoder
 from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.storage.files import read_json_lines
 from pyserini_ance.trainer.batch import plan_batch
-from pyserini_ance.vectors.search import exact_search
+from pyserini_ance.vectors.search import search_arrays, searcher
 
 pytestmark = pytest.mark.cuda
 
@@ -92,12 +93,12 @@ def test_a_search_finds_what_the_cpu_finds_ties_by_row(device, k, asked):
     rng = np.random.default_rng(0)
     # Products of whole numbers are exact in every order, and many are equal.
     documents, queries = (rng.integers(-3, 4, (count, 16)).astype(np.float32) for count in (70_000, asked))
-    expected = exact_search(queries, documents, k, "torch", "cpu")
-    found = exact_search(queries, documents, k, "torch", device)
+    expected = search_arrays(searcher(documents, "torch", "cpu", World()), queries, k)
+    found = search_arrays(searcher(documents, "torch", device, World()), queries, k)
     for ours, theirs in zip(found, expected, strict=True):
         np.testing.assert_array_equal(ours, theirs)
     real, others = (rng.standard_normal((count, 16), np.float32) for count in (3000, 5))
-    scores = exact_search(others, real, k, "torch", device)[0]
+    scores = search_arrays(searcher(real, "torch", device, World()), others, k)[0]
     np.testing.assert_allclose(scores, -np.sort(-(others @ real.T), 1)[:, :k], rtol=1e-4, atol=1e-4)
 
 

@@ -188,3 +188,6 @@ def test_tasks_of_a_job_array_train_all_runs_once_and_share_the_tables(small_rec
             assert {name.partition(",")[0] for name in trained()} == {"seed=1", "seed=3"}
     assert rows[0] == rows[1] == list(runs.grid.points) and sorted(trained()) == sorted(rows[0])
     assert {*status(runs.folder).values()} == {"finished"}
+    before = f"stages.b.init_from={{folder: '{runs.folder / sorted(trained())[0]}'}}"  # of another grid
+    others = replace(runs_of(cold, "seed=1,2"), overrides=[before])
+    assert train_grid(others, only=Shard(1, 2)) == ["seed=1", "seed=2"] and trained()[-1] == "seed=1"

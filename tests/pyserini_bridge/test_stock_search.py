@@ -13,7 +13,7 @@ from pyserini_ance.encoders.dpr import to_dpr
 from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.pyserini_bridge.encoder_classes import QueryEncoder
 from pyserini_ance.pyserini_bridge.export import write_topics
-from pyserini_ance.vectors.search import exact_search
+from pyserini_ance.vectors.search import search
 
 LONG = "The Retriever Reads LONG Texts, such as This One; "
 QUERIES = [("007", "Which Retriever?"), ("7", "the the THE"), ("q3", LONG * 5), ("q4", "A tab\tinside")]
@@ -213,7 +213,7 @@ def test_stock_search_takes_the_maximum_over_passages_as_we_do(runs, in_passages
     counts = [sum(id.startswith(f"{document}#") for id in ids) for document, _, _ in DOCUMENTS]
     assert set(counts) == ({3} if choice[1] else {1, 2, 3}) and len(ids) == len(indexed) == sum(counts)
     passages = Passages.of_counts(counts)
-    scores, rows = passages.search(lambda asked, k: exact_search(asked, indexed, k), queries, HITS)
+    scores, rows = passages.search(lambda asked, k: search(asked, indexed, k), queries, HITS)
     hits = [line.split() for line in (folder / "run.pyserini.txt").read_text().splitlines()]
     for place, (qid, _) in enumerate(QUERIES):
         theirs = [(hit[2], float(hit[4])) for hit in hits if hit[0] == qid]

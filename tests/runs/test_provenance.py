@@ -1,10 +1,12 @@
 import shutil
 import subprocess
+import sys
+from importlib.machinery import ModuleSpec
 
 import pytest
 
 from pyserini_ance.recipe.load import dump, load
-from pyserini_ance.runs.provenance import commit_of, config_hash
+from pyserini_ance.runs.provenance import command_line, commit_of, config_hash
 from pyserini_ance.runs.rundir import RunDir
 
 CHANCE_OR_MACHINE = ["seed=7", "threads=3", "refresher=external", "save_total_limit=3"]
@@ -29,6 +31,14 @@ def test_runs_that_start_from_seeds_of_one_recipe_share_a_hash(tmp_path):
 
     assert started("demo/warmup", "seed=1") == started("demo/warmup", "seed=2")
     assert len({started("demo/warmup"), started("demo/bm25"), config_hash(load("demo/bm25-rand"))}) == 3
+
+
+def test_commands_are_told_as_they_were_typed(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["work/train.py", "a b"])
+    names = {None: "train.py", "one.train": "python -m one.train", "one.__main__": "python -m one"}
+    for name, told in names.items():
+        monkeypatch.setattr(sys.modules["__main__"], "__spec__", name and ModuleSpec(name, None))
+        assert command_line() == f"{told} 'a b'"
 
 
 def git(folder, *arguments: str) -> str:

@@ -16,6 +16,7 @@ from pyserini_ance.storage.files import (
     append_json_line,
     read_json_lines,
     read_json_object,
+    reserve,
     save_array,
     sha256_json,
     write_json,
@@ -152,6 +153,12 @@ def test_a_truncated_last_line_is_skipped_and_overwritten(tmp_path, cut):
 
 
 # A limit on the size of files stands in for a full disk: the same calls fail in the same way.
+def test_a_system_may_lack_the_call_that_reserves(tmp_path, monkeypatch):
+    monkeypatch.delattr(os, "posix_fallocate")  # as macOS
+    reserve(tmp_path / "new", 2000)
+    assert (tmp_path / "new").stat().st_size == 2000
+
+
 LIMITED = """
 import resource, sys
 from pathlib import Path

@@ -7,8 +7,8 @@ from accelerate.tracking import LOGGER_TYPE_TO_CLASS, GeneralTracker
 from pyserini_ance.recipe.load import load
 from pyserini_ance.runs.run_log import RunLog
 from pyserini_ance.runs.rundir import RunDir
-from pyserini_ance.storage.files import read_json_lines
-from pyserini_ance.trainer.trackers import check_trackers, series, tracking
+from pyserini_ance.storage.files import read_json, read_json_lines
+from pyserini_ance.trainer.trackers import check_trackers, open_trackers, series, tracking
 
 
 def log_steps(run: RunDir, stage: str, first: int, last: int) -> None:
@@ -133,6 +133,11 @@ def test_a_tracker_that_fails_does_not_end_the_run(recorder, tmp_path, monkeypat
 
 
 def test_a_tracker_that_is_missing_or_fails_ends_the_run_before_training(recorder, tmp_path, monkeypatch):
+    failing = Mock(return_value=Mock(start=Mock(side_effect=OSError("no network"))))
+    monkeypatch.setitem(LOGGER_TYPE_TO_CLASS, "trackio", failing)
+    with pytest.raises(RuntimeError, match="log_with: trackio cannot be started: no network"):
+        open_trackers(RunDir(tmp_path), ["wandb", "trackio"], {})
+    assert read_json(tmp_path / "trackers" / "ids.json") == {"wandb": "abc"}  # to go on with
     monkeypatch.setattr(recorder, "start", Mock(side_effect=OSError("no network")))
     expected = "log_with: wandb cannot be started: no network. Without network set WANDB_MODE=offline"
     recipe = load("demo/ance", "log_with=wandb")

@@ -8,7 +8,7 @@ from helpers.stable_sort import best_by_stable_sort
 
 from pyserini_ance.distributed.world import World
 from pyserini_ance.vectors import search
-from pyserini_ance.vectors.search import exact_search, resolve_backend
+from pyserini_ance.vectors.search import resolve_backend, search_arrays, searcher
 
 CASES = {  # queries, documents, k
     "few": (3, 50, 10),
@@ -50,7 +50,7 @@ def test_faiss_refuses_documents_that_have_no_score(row, small_blocks):
     documents = np.eye(12, dtype=np.float32)
     documents[row, 0] = np.nan
     with pytest.raises(ValueError, match="vectors are not finite numbers"):
-        exact_search(np.ones((1, 12), np.float32), documents, 12, "faiss")
+        search_arrays(searcher(documents, "faiss", "cpu", World()), np.ones((1, 12), np.float32), 12)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -58,7 +58,7 @@ def test_faiss_refuses_documents_that_have_no_score(row, small_blocks):
 def test_equals_numpy(case, backend, small_blocks):
     queries, documents, k = CASES[case]
     queries, documents = vectors(queries, documents)
-    scores, rows = exact_search(queries, documents, k, backend)
+    scores, rows = search_arrays(searcher(documents, backend, "cpu", World()), queries, k)
     assert (scores.dtype, rows.dtype) == (np.float32, np.int32)
     expected_scores, expected_rows = best_by_stable_sort(queries @ documents.T, k)
     np.testing.assert_array_equal(scores, expected_scores)

@@ -118,7 +118,7 @@ def _rows(table: Table, key: str, defaults: Columns, split: str) -> tuple[Iterat
     table = table.model_copy(update={"split": table.split or split})
     try:
         loaded = _load(table, path)
-    except (OSError, ValueError, KeyError, DatasetsError) as error:
+    except (OSError, ValueError, KeyError, RuntimeError, DatasetsError) as error:
         raise ValueError(
             f"{key}: the package datasets cannot load {table!r}: {error}; correct path, name or split"
         ) from error
@@ -139,7 +139,8 @@ def _load(table: Table, path: Path) -> Any:
         raise ValueError(f"extension {path.suffix!r}; expected {expected}")
     # The package's own cache knows local files by their times alone.
     mode = "force_redownload" if path.is_dir() else None
-    return datasets.load_dataset(table.path, table.name, split=table.split, download_mode=mode)
+    name = str(path.absolute()) if path.is_dir() else table.path
+    return datasets.load_dataset(name, table.name, split=table.split, download_mode=mode)
 
 
 def _judgment(row: Record, columns: Mapping[str, str]) -> Judgment:

@@ -66,7 +66,8 @@ class Format(Component):
     null: none."""
     hold_out: PositiveInt | None = None
     """How many judged queries are cut from the split `train` and become the split `dev`, for data without
-    one, or a few less: queries with the same relevant document or text stay together; null: none."""
+    one, or a few less: queries with the same text or relevant document (of several one counts) stay
+    together; null: none."""
 
     @model_validator(mode="after")
     def _check_names_of_splits(self) -> Self:

@@ -18,6 +18,7 @@ from pyserini_ance.data.trec import Judgment
 # fields.
 MSMARCO = {"url", "title", "body"}
 DEFAULT = "default_text"  # the text of a record without the field `text`
+TEXTS = (str, str | None)  # fields that may be null, which is an empty text
 PIP = "python -m pip install ir-datasets"
 
 
@@ -72,7 +73,8 @@ def _numbered(records: Callable[[], Iterator[Any]], where: Path) -> Iterator[Rec
     number = 0
     try:
         for number, record in enumerate(records(), start=1):  # the call may download the data set
-            values = record._asdict()
+            values, kinds = record._asdict(), getattr(type(record), "__annotations__", {})
+            values |= {name: "" for name, kind in kinds.items() if kind in TEXTS and values[name] is None}
             if not isinstance(values.get("text"), str) and hasattr(record, DEFAULT):
                 values[DEFAULT] = record.default_text()
             yield Record(Line(where, number, ""), values)

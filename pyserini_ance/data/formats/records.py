@@ -184,8 +184,7 @@ def _holds(value: Any, inner: dict[str, Any]) -> bool:
 
 
 def read_named_rows(path: Path, columns: Sequence[str], key: str) -> Iterator[Record]:
-    """Iterate over the rows of a file of EXTENSIONS, or of one with tabs between columns. A column that a
-    later JSON object lacks is null.
+    """Iterate over the rows of a file of EXTENSIONS, or of one with tabs between columns.
 
     Raises ValueError, before any row is returned, if the header or the first object lacks one of `columns`;
     `key` is the recipe key that defines them. Spreadsheets of some languages write `;` in .csv files.
@@ -271,7 +270,7 @@ def _parquet(path: Path, columns: Sequence[str]) -> Iterator[Any]:
 
 
 def read_table(
-    path: Path, names: Names, needed: Sequence[str], key: str, unread: set[str] | None = None
+    path: Path, names: Names, needed: Sequence[str], key: str, unread: set[str]
 ) -> Iterator[tuple[Line, dict[str, str]]]:
     """Each record of a file (JSONL, JSON, CSV, TSV, parquet) as strings by what they are; null is "".
 
@@ -284,8 +283,7 @@ def read_table(
 
     def find(keys: Sequence[str], line: Line) -> dict[str, str]:
         found = found_columns(keys, names)
-        if unread is not None:
-            unread.update({*keys} - {*found.values()})
+        unread.update({*keys} - {*found.values()})
         if missing := [what for what in needed if what not in found]:
             expected = f"a column of {missing[0]}: {names[missing[0]].replace(' ', ', ')}"
             raise line.error(f"columns {shown(', '.join(keys))}", expected, "rename the column")

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from pyserini_ance.data.answer_matching import ANSWERS, FIELD, Tokens, contain_answers, read_answers
+from pyserini_ance.data.answer_matching import ANSWERS, Tokens, contain_answers, read_answers
 from pyserini_ance.data.known_positives import is_known_positive
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.data.texts import text_key
@@ -37,15 +37,10 @@ class Answers(Filter):
 
     def mask(self, candidates: Candidates) -> np.ndarray:
         queries, documents = candidates.anchor_set.split.queries, candidates.snapshot.collection.documents
-        if FIELD not in documents.columns:
-            raise ValueError(
-                f"filter `answers` searches the field {FIELD!r}, but documents have "
-                f"{', '.join(documents.columns)}; remove the filter"
-            )
 
         def contain(query_rows: np.ndarray, document_rows: np.ndarray) -> np.ndarray:
             matchers = {row: Tokens(read_answers(queries, row)) for row in np.unique(query_rows).tolist()}
-            return contain_answers(matchers, documents.columns[FIELD].__getitem__, query_rows, document_rows)
+            return contain_answers(matchers, documents, query_rows, document_rows)
 
         return candidates.mask_pairs(contain)
 

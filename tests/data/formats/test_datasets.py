@@ -53,10 +53,11 @@ def test_three_kinds_of_tables_are_read(recipe):
     assert (dev.queries.ids, dev.known_positives("query").of(0).tolist()) == (["q2"], [1])
 
 
-def test_a_folder_is_loaded_again_whatever_its_times(recipe, tmp_path):
+def test_a_folder_is_loaded_again_whatever_its_times(recipe, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
     file = tmp_path / "folder" / "corpus.jsonl"
     file.parent.mkdir()
-    recipe["documents"] = {"path": str(file.parent), "split": "train"}
+    recipe["documents"] = {"path": "~/folder", "split": "train"}
     for text in ("first", "other"):
         file.write_text(lines([{**DOCUMENTS[0], "text": text}, DOCUMENTS[1]]))
         os.utime(file, (1, 1))
@@ -81,12 +82,16 @@ def test_local_files_are_known_and_hub_names_are_not(recipe, tmp_path):
     [
         ("documents", {"columns": {"text": "body"}}, "data.documents: .* has no column body; columns: _id"),
         ("documents", {"path": "no/such-set"}, "data.documents: .* cannot load Table.*no/such-set"),
+        ("documents", {"path": "scripted"}, "data.documents: .* cannot load .*scripts are no longer supp"),
         ("documents", {"columns": {"titel": None}}, "documents.columns: titel: None; .* id, title, text;"),
         ("train", {"columns": {"query": None}}, "splits.train.columns: query: None; .* document, grade;"),
         ("train", {"split": "dev"}, "data.splits.train: the package datasets cannot load .*'dev'"),
     ],
 )
-def test_malformed_input_is_an_error(recipe, part, change, message):
+def test_malformed_input_is_an_error(recipe, part, change, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "scripted").mkdir()
+    (tmp_path / "scripted" / "scripted.py").touch()
     section = recipe["splits"] if part in recipe["splits"] else recipe
     section[part] = {**section[part], **change}
     with pytest.raises(ValueError, match=message):

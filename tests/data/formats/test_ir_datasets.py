@@ -10,7 +10,8 @@ import pytest
 from pyserini_ance.data.answer_matching import read_answers
 from pyserini_ance.data.formats.ir_datasets import IrDatasets
 
-Document = namedtuple("Document", "doc_id text title metadata")
+FIELDS = {"doc_id": str, "text": str, "title": str | None, "metadata": dict}
+Document = NamedTuple("Document", FIELDS.items())
 Old = namedtuple("Old", "doc_id body")
 Query = namedtuple("Query", "query_id text")
 Asked = namedtuple("Asked", "query_id text answers")
@@ -39,7 +40,7 @@ def dataset(**parts):
 
 
 QRELS = [Judged("q1", "d2", 2, "0"), Judged("q1", "d1", 0, "0")]
-TITLED = [Document("d1", "One.", "1", {"url": "u"}), Document("d2", "Two.", "", {})]
+TITLED = [Document("d1", "One.", "1", {"url": "u"}), Document("d2", "Two.", None, {})]
 MARKED_UP = [MarkedUp("d1", "A", "one"), MarkedUp("d2", "B", "two")]
 DATASETS = {
     "beir/few": dataset(docs=TITLED, queries=[]),
