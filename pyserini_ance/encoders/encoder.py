@@ -146,8 +146,7 @@ class Encoder:
             # glibc keeps freed blocks up to the size of the largest that was freed (at most 32 MiB, see
             # M_MMAP_THRESHOLD). Else each page comes back from the system cleared: 7 % of encoding in fp32.
             torch.empty(31 << 20, dtype=torch.uint8)
-            # oneDNN's compiled products, by default 1,024 of 1 MiB each: batches have ever new shapes
-            # (docs/lab-notes/speed.md).
+            # oneDNN's compiled products, by default 1,024 of 1 MiB each: batches have ever new shapes.
             os.environ.setdefault("LRU_CACHE_CAPACITY", "128")
             os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "256")
             # To agree with Pyserini's class of ANCE's head, which computes attention in the eager way.

@@ -1,7 +1,7 @@
 """Reproducible dropout: its masks are a function of a key. On a CPU they are drawn here.
 
-torch draws a mask for dropout number by number with MKL, which took 15 % of a step in bf16 and 8 % in fp32
-(docs/lab-notes/speed.md). Here 64 random bits make four numbers of a mask.
+torch draws a mask for dropout number by number with MKL, which took 15 % of a step in bf16 and 8 % in
+fp32. Here 64 random bits make four numbers of a mask.
 """
 
 from collections.abc import Callable, Iterator

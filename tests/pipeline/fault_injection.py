@@ -1,4 +1,4 @@
-"""Kill the trainer and the refresher of a run at random moments, every other time inside an encoding of
+"""Kill the trainer and the refresher of a run at random moments, some inside an encoding of
 documents, again and again; the results must not change.
 
     python tests/pipeline/fault_injection.py --kills 50 --refresh async --precision bf16 [--seed 1]
