@@ -134,14 +134,14 @@ def prepare(request: Request, overrides: Sequence[str], plans: bool = False) -> 
 def _settings(recipe_file: Path, overrides: Sequence[str]) -> dict[str, Any]:
     """The settings that the data depends on: the scale of all losses on whether vectors are normalised,
     documents that stand for judgments on the rankings of the encoder and BM25, too."""
-    own = "data.ignore_identical_ids"  # others may be of an edited recipe.yaml
-    ours = ("encoder", "bm25.k1", "bm25.b=", "bm25.index", "bm25=", own)
+    # Others may be of an edited recipe.yaml.
+    ours = ("encoder", "bm25.k1", "bm25.b=", "bm25.index", "bm25=", "data.ignore_identical_ids")
     recipe = load_recipe(recipe_file, *[one for one in overrides if one.startswith(ours)])
     if recipe.train_name == "train":
         return recipe.encoder.model_dump(mode="json", include={"model", "normalize"})
-    encoder = recipe.encoder.model_dump(mode="json", exclude={"dropout"}, exclude_defaults=True)
-    encoder |= recipe.data.model_dump(include={"ignore_identical_ids"}, exclude_defaults=True)
-    return {**encoder, "bm25": (recipe.bm25 or Bm25()).model_dump(include={"k1", "b", "index"})}
+    settings = recipe.encoder.model_dump(mode="json", exclude={"dropout"}, exclude_defaults=True)
+    settings |= recipe.data.model_dump(include={"ignore_identical_ids"}, exclude_defaults=True)
+    return {**settings, "bm25": (recipe.bm25 or Bm25()).model_dump(include={"k1", "b", "index"})}
 
 
 def _write_data(request: Request, data: Path, new: Path, overrides: Sequence[str], plans: bool) -> str:

@@ -31,7 +31,7 @@ def searched_texts(documents: Texts) -> Sequence[str]:
     """The texts that answers are searched in. Raises ValueError if documents have none."""
     if FIELD not in documents.columns:
         problem = f"answers are searched in the field {FIELD!r}, but documents have "
-        raise ValueError(f"{problem}{', '.join(documents.columns)}; name the field so, or do without answers")
+        raise ValueError(f"{problem}{', '.join(documents.columns)}; name a field so, or use no answers")
     return documents.columns[FIELD]
 
 
@@ -57,7 +57,7 @@ class Tokens:
     """
 
     def __init__(self, answers: Sequence[str]):
-        self.skipped: dict[str, str] = {}  # none has a reason, unlike among Patterns
+        self.skipped: dict[str, str] = {}  # as of Patterns: every sequence of tokens can be used
         spaced = [spaced_tokens(decomposed(answer)) for answer in answers]
         self.answers = [(answer, max(answer.split(), key=len)) for answer in spaced if answer.strip()]
 
